@@ -147,6 +147,14 @@ func (c *Client) Status(ctx context.Context) (*Status, error) {
 	return ask[*Status](ctx, c, &protocol.StatusRequest{})
 }
 
+// Sleep has the generator end if its last request ended the time idle ago or earlier, so that its device is free; the
+// next connection starts it again. The generator may refuse with the codes forbidden, not_idle or not_activated, and an
+// older one with unknown_type. The connection ends soon after.
+func (c *Client) Sleep(ctx context.Context, idle time.Duration) error {
+	_, err := ask[*protocol.Sleeping](ctx, c, &protocol.SleepRequest{IdleS: idle.Seconds()})
+	return err
+}
+
 // Tokenize returns the token ids of text, as a prompt would have them. text must be
 // valid UTF-8.
 func (c *Client) Tokenize(ctx context.Context, text string) ([]int32, error) {
@@ -284,7 +292,7 @@ func (c *Client) writeFrame(frame []byte) error {
 	if err == nil {
 		return nil
 	}
-	if !errors.Is(err, syscall.EPIPE) {
+	if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
 		c.fail(err)
 	}
 	// If the generator has closed the connection, the reading goroutine finds the end,

@@ -11,7 +11,7 @@ var (
 	// It comes with ErrNoGenerator.
 	ErrNoAnswer = errors.New("the process that took the connection does not answer")
 	// ErrSleeping: the generator has ended because nobody asked, and a request will start it
-	// again. Only [ReadStatus] returns it, without a connection.
+	// again. Only [ReadStatus], and [Dial] with NoWake, return it, without a connection.
 	ErrSleeping = errors.New("the generator sleeps: the next request starts it")
 	// ErrDenied: this user may not connect to the generator's socket.
 	ErrDenied = errors.New("permission denied")

@@ -102,7 +102,7 @@ func (c *Client) dispatch(message any) error {
 			return nil
 		}
 		c.answer(m)
-	case *Status, *protocol.Tokens, *Cached:
+	case *Status, *protocol.Tokens, *Cached, *protocol.Sleeping:
 		c.answer(m)
 	}
 	return nil

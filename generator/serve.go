@@ -11,6 +11,7 @@ import (
 	"github.com/oklog/run"
 	"github.com/rs/zerolog"
 
+	"reel.internal/reel/generator/internal/assembly"
 	"reel.internal/reel/generator/internal/config"
 	"reel.internal/reel/generator/internal/daemon"
 	"reel.internal/reel/generator/internal/hardware"
@@ -18,6 +19,7 @@ import (
 	"reel.internal/reel/generator/internal/metrics"
 	"reel.internal/reel/generator/internal/server"
 	"reel.internal/reel/generator/internal/unixsocket"
+	"reel.internal/reel/kernels/device"
 	"reel.internal/reel/protocol"
 )
 
@@ -40,7 +42,8 @@ func (p *program) serve(o config.Options, settings *config.Reader) error {
 	inherits := p.env("LISTEN_FDS") != ""
 	ends := p.patience + flushTime + closeTime
 	lock, err := daemon.Own(o.Socket, inherits, ends, p.signals, log.Level(zerolog.TraceLevel))
-	journal := daemon.Journal{Path: protocol.RecordPath(o.Socket), Log: log, Owned: lock != nil}
+	_, model, _ := assembly.ModelFiles(o) // an error comes again at the load
+	journal := daemon.Journal{Path: protocol.RecordPath(o.Socket), Model: model, Log: log, Owned: lock != nil}
 	if err == nil {
 		journal.Wake()
 		err = p.serveOn(log, &level, lock, journal, o, settings)
@@ -52,12 +55,19 @@ func (p *program) serve(o config.Options, settings *config.Reader) error {
 		log.Info().Msg("sleeps: the next request starts it")
 		return nil
 	}
+	onDemand := inherits && o.IdleExit > 0 // the next connection starts it
 	if err == nil || errors.Is(err, config.ErrSignal) {
-		journal.Clear()
+		if journal.Clear(); onDemand {
+			journal.Sleeping(nil)
+		}
 		log.Info().Msg("stopped")
 		return nil
 	}
-	if !errors.Is(err, errForced) {
+	switch {
+	case errors.Is(err, errForced):
+	case onDemand && errors.Is(err, device.ErrBusy): // there may be room the next time
+		journal.Sleeping(err)
+	default:
 		journal.Failed(err)
 	}
 	log.Error().Err(err).Msg("the generator ends")
@@ -93,7 +103,8 @@ func (p *program) serveOn(
 	e := daemon.NewEngineActor(&daemon.EngineActor{
 		Load: p.load, Options: o, Log: log, Manager: m, Journal: journal, Progress: progress})
 	exporter := metrics.New(func() *protocol.Status { return e.Server.Status() }, e.Reading)
-	s := server.New(server.Options{Socket: o.Socket, Lock: lock, Inherited: m.Socket,
+	wakes := daemon.Wakes(m, journal, o.Socket)
+	s := server.New(server.Options{Socket: o.Socket, Lock: lock, Inherited: m.Socket, Wakes: wakes, AllowSleep: o.AllowSleep,
 		Version: release(), Logger: log, Observer: exporter,
 		QuietRequests: logSettings(o).OnTerminal(p.stderr)})
 	e.Server = s
@@ -107,7 +118,7 @@ func (p *program) serveOn(
 	g.Add(e.Execute, e.Interrupt)
 	g.Add(s.Serve, func(error) { closeServer(s, log) })
 	daemon.AddMetrics(&g, exporter, listener, log)
-	daemon.AddSleeper(&g, daemon.Sleeper{Server: s, Journal: journal, Manager: m, After: o.IdleExit, Log: log})
+	daemon.AddSleeper(&g, daemon.Sleeper{Server: s, Journal: journal, Manager: m, After: o.IdleExit, Log: log}, wakes)
 	stop := make(chan struct{})
 	g.Add(func() error {
 		return p.awaitSignal(s, e.Flush, func() {

@@ -27,6 +27,7 @@ var requests = map[string]form{
 	TypeTokenize: formOf[Tokenize](),
 	TypeCache:    formOf[CacheRequest](),
 	TypeEmbed:    formOf[Embed](),
+	TypeSleep:    formOf[SleepRequest](),
 }
 
 var replies = map[string]form{
@@ -39,11 +40,12 @@ var replies = map[string]form{
 	TypeCached:  formOf[Cached](),
 
 	TypeEmbedding: formOf[Embedding](),
+	TypeSleeping:  formOf[Sleeping](),
 }
 
 // DecodeRequest decodes a client's message into a *Hello, *Generate, *Cancel,
-// *StatusRequest, *Tokenize, *CacheRequest or *Embed. The error is always an *[Error], and carries the request's
-// id if the body has a readable one. Its code is CodeBadFrame for bad structure,
+// *StatusRequest, *Tokenize, *CacheRequest, *Embed or *SleepRequest. The error is always an *[Error], and carries the
+// request's id if the body has a readable one. Its code is CodeBadFrame for bad structure,
 // CodeUnknownType, CodeBadMessage for a field that is missing, repeated or of the wrong
 // type, or CodePromptTooLong or CodeBadRequest for a list that is too long. The result
 // does not refer to body.
@@ -55,7 +57,7 @@ func DecodeRequest(body []byte) (any, error) { return decode(body, requests, Lim
 func (l Limits) DecodeRequest(body []byte) (any, error) { return decode(body, requests, l) }
 
 // DecodeReply decodes a generator's message into a *Welcome, *Token, *Done, *Error,
-// *Status, *Tokens, *Cached or *Embedding. The error is an *[Error] as in [DecodeRequest]. The result does not
+// *Status, *Tokens, *Cached, *Embedding or *Sleeping. The error is an *[Error] as in [DecodeRequest]. The result does not
 // refer to body.
 func DecodeReply(body []byte) (any, error) { return decode(body, replies, Limits{}) }
 

@@ -76,6 +76,8 @@ func withType(msg any) any {
 		return set(*m, func(c *Embed) { c.Type = TypeEmbed })
 	case *Embedding:
 		return set(*m, func(c *Embedding) { c.Type = TypeEmbedding })
+	case *SleepRequest:
+		return set(*m, func(c *SleepRequest) { c.Type = TypeSleep })
 	case *Welcome:
 		return set(*m, func(c *Welcome) { c.Type = TypeWelcome })
 	case *Done:
@@ -86,6 +88,8 @@ func withType(msg any) any {
 		return set(*m, func(c *Status) { c.Type = TypeStatus })
 	case *Cached:
 		return set(*m, func(c *Cached) { c.Type, c.Tiers = TypeCached, append([]CacheTier{}, c.Tiers...) })
+	case *Sleeping:
+		return set(*m, func(c *Sleeping) { c.Type = TypeSleeping })
 	case *Tokens:
 		return set(*m, func(c *Tokens) { c.Type, c.Tokens = TypeTokens, append(TokenIDs{}, c.Tokens...) })
 	}

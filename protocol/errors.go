@@ -27,6 +27,8 @@ const (
 	CodeOverloaded         = "overloaded"           // no room for the frame; with an id the connection stays
 	CodeDenied             = "denied"               // the peer may not use this generator; the connection closes
 	CodeForbidden          = "forbidden"            // the user may use the generator, but may not do this
+	CodeNotIdle            = "not_idle"             // a request runs, or has ended too recently, for sleep
+	CodeNotActivated       = "not_activated"        // nothing would start the generator again after a sleep
 	CodeDeviceFailed       = "device_failed"        // the generator ends; the connection closes
 	// CodeModelChanged: the model's files were written to while in use; the generator ends.
 	CodeModelChanged = "model_changed"
@@ -64,6 +66,9 @@ type Error struct {
 	Hint string `msgpack:"hint,omitempty"`
 	// Progress of loading, 0 to 1, with CodeLoading.
 	Progress *float64 `msgpack:"progress,omitempty"`
+	// WaitsFor is the device whose memory the start waits for while other programs hold it, as in
+	// Status.Device, with CodeLoading; empty: it does not wait. It was added to version 1.
+	WaitsFor string `msgpack:"waits_for,omitempty"`
 }
 
 // Error returns the message, with the hint in parentheses.

@@ -117,6 +117,11 @@ var goldens = []golden{
 	{name: "cache-drop-user", from: "client", means: "Drop those of the requests of one user within the uid.",
 		msg: &CacheRequest{Type: TypeCache, Drop: true, User: "key-1"}},
 
+	{name: "sleep", from: "client", means: "Asks the generator to end if no request runs.",
+		msg: &SleepRequest{Type: TypeSleep}},
+	{name: "sleep-idle", from: "client", means: "The same if the last request ended 30 seconds ago or earlier.",
+		msg: &SleepRequest{Type: TypeSleep, IdleS: 30}},
+
 	{name: "welcome", from: "generator", means: "Answers hello: generate is served, within these limits.",
 		msg: &Welcome{Type: TypeWelcome, Version: 1, Model: "tiny", Limits: goldenLimits}},
 	{name: "welcome-chat", from: "generator", means: "The same of a model that has a chat template.",
@@ -169,6 +174,9 @@ var goldens = []golden{
 	{name: "error-loading", from: "generator", means: "Answers hello while the model is loaded; 40% are done.",
 		msg: &Error{Type: TypeError, Code: CodeLoading, Message: "the model is being loaded",
 			Hint: "say hello again", Progress: ptr(0.4)}},
+	{name: "error-waits", from: "generator", means: "Answers hello while the start waits for a GPU's memory.",
+		msg: &Error{Type: TypeError, Code: CodeLoading, Message: "the model is being loaded: waiting for the GPU, 2 s",
+			Hint: "say hello again", Progress: ptr(0.0), WaitsFor: "cuda"}},
 	{name: "status", from: "generator", means: "Answers a status request.", msg: goldenStatus(goldenGraphs)},
 	{name: "status-older", from: "generator",
 		means: "The same from a generator of before the fields graphs, machine, shape, memory, reserve, cache and drafts; " +
@@ -185,6 +193,8 @@ var goldens = []golden{
 		msg: &Embedding{Type: TypeEmbedding, ID: 20, Vector: Vector{1, -0.5, 0},
 			Usage:  Usage{PromptTokens: 20, CachedTokens: 16},
 			Timing: Timing{QueueMS: 0.125, PrefillMS: 4.5, TTFTMS: 4.75, TotalMS: 4.75}, Graphs: Graphs{Precaptured: 1}}},
+	{name: "sleeping", from: "generator", means: "Answers sleep: the generator ends.",
+		msg: &Sleeping{Type: TypeSleeping}},
 
 	{name: "refused-list", from: "client", means: "A list that declares 4,294,967,295 elements and holds none.",
 		body: "\xdd\xff\xff\xff\xff", refused: CodeBadFrame},

@@ -17,6 +17,7 @@ const (
 	TypeTokenize = "tokenize"
 	TypeCache    = "cache"
 	TypeEmbed    = "embed"
+	TypeSleep    = "sleep"
 
 	// From generator to client.
 	TypeWelcome = "welcome"
@@ -25,8 +26,9 @@ const (
 	TypeError   = "error"
 	TypeTokens  = "tokens"
 	TypeCached  = "cached"
-	// TypeEmbedding was added to version 1.
+	// TypeEmbedding and TypeSleeping were added to version 1.
 	TypeEmbedding = "embedding"
+	TypeSleeping  = "sleeping"
 )
 
 // Reasons why a completion ends: the values of the field finish_reason of done.
@@ -306,6 +308,9 @@ type Status struct {
 	Drafts Drafts `msgpack:"drafts,omitempty" json:"drafts"`
 	// Embeddings was added to version 1: that of welcome; nil while unknown, and of a model that draws tokens.
 	Embeddings *Embeddings `msgpack:"embeddings,omitempty" json:"embeddings,omitempty"`
+	// IdleS was added to version 1: the seconds since the last request ended, or since the model was
+	// loaded; 0 during a request, and while the generator is not ready.
+	IdleS float64 `msgpack:"idle_s,omitempty" json:"idle_s"`
 }
 
 // Failure is the reason why a generator cannot serve.

@@ -15,7 +15,9 @@ type Record struct {
 	State   string    `json:"state"` // StateDraining, StateFailed or StateSleeping
 	PID     int       `json:"pid"`
 	At      time.Time `json:"at"`
-	Failure *Failure  `json:"failure,omitempty"` // if State is StateFailed
+	Failure *Failure  `json:"failure,omitempty"` // if State is StateFailed; if StateSleeping, why the last start ended
+	// Model is the model's name with StateSleeping; empty while unknown.
+	Model string `json:"model,omitempty"`
 }
 
 // RecordPath returns the path of the record for a socket.

@@ -22,6 +22,7 @@ generate.messages: role content
 generate.template:
 generate: type id
 hello: type version
+sleep: type
 status: type
 tokenize: type text
 `,
@@ -37,6 +38,7 @@ embedding.timing: queue_ms prefill_ms ttft_ms total_ms
 embedding.usage: prompt_tokens completion_tokens
 embedding: type id vector usage timing graphs
 error: type code message
+sleeping: type
 status.cache: scope requests hits prompt_tokens cached_tokens
 status.chat_defaults: temperature top_k top_p min_p repeat_penalty
 status.disk: state bytes max_bytes pages hits read written errors

@@ -8,7 +8,7 @@ root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 units=$root/usr/lib/systemd/system
 mkdir -p "$units" "$root/usr/bin" "$root/bin" "$root/etc"
-cp reel-generator.service reel-generator.socket reel-gateway.service "$units/"
+cp reel-generator.service reel-generator.socket reel-generator@.service reel-generator@.socket reel-gateway.service "$units/"
 # Units of every system, and the programs that our units name.
 for unit in sysinit.target basic.target shutdown.target sockets.target multi-user.target network.target; do
 	printf '[Unit]\nDescription=%s\n' "$unit" >"$units/$unit"
@@ -17,10 +17,11 @@ for program in usr/bin/reel-generator usr/bin/reel-gateway usr/bin/nvidia-modpro
 	printf '#!/bin/sh\n' >"$root/$program"
 	chmod +x "$root/$program"
 done
-said=$(systemd-analyze verify --man=no --root="$root" reel-generator.service reel-generator.socket reel-gateway.service 2>&1) || { echo "$said"; exit 1; }
+said=$(systemd-analyze verify --man=no --root="$root" reel-generator.service reel-generator.socket \
+	reel-generator@tiny.service reel-generator@tiny.socket reel-gateway.service 2>&1) || { echo "$said"; exit 1; }
 # It also succeeds if it ignores a line.
 if echo "$said" | grep -e reel-generator -e reel-gateway; then exit 1; fi
-for service in reel-generator reel-gateway; do
+for service in reel-generator reel-generator@tiny reel-gateway; do
 	security="systemd-analyze security --offline=true --threshold=${1:-30} --no-pager --root=$root $service.service"
 	$security | tail -n 1
 	$security >/dev/null

@@ -53,7 +53,7 @@ put 0755 /usr/bin "$bin/reel-generator" "$bin/reel" "$bin/reel-gateway"
 test ! -e "$bin/reel-format" || put 0755 /usr/bin "$bin/reel-format"
 test ! -e "$bin/reel-generator-cuda" || put 0755 /usr/bin "$bin/reel-generator-cuda"
 put 0644 /usr/lib/systemd/system systemd/reel-generator.service systemd/reel-generator.socket \
-	systemd/reel-gateway.service
+	systemd/reel-generator@.service systemd/reel-generator@.socket systemd/reel-gateway.service
 put 0644 /etc/reel systemd/generator.env systemd/gateway.env
 put 0644 /usr/share/reel generator/tiny/plain.jinja
 install -D -m 0644 systemd/reel.sysusers.conf "$stage/usr/lib/sysusers.d/reel.conf"

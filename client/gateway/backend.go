@@ -23,6 +23,7 @@ const (
 	tryAgain              = 500 * time.Millisecond // after a generator could not be reached
 	loadTime              = 30 * time.Second       // to wait for a generator that loads
 	busyTime              = 10 * time.Second       // to wait for one whose queue is full
+	wakePause             = 50 * time.Millisecond  // between two attempts to reach one that loads
 )
 
 // backend is a generator with the connections to it.
@@ -43,6 +44,9 @@ type backend struct {
 	failed   error     // of the last attempt to reach it for control
 	at       time.Time // of that attempt
 	down     time.Time // of the last connection for a request that failed; zero: it did not
+	full     string    // the device on which its last start found no room; empty: it found some
+
+	room *room // has other models leave that device
 }
 
 // lost reports whether a connection has ended.
@@ -58,11 +62,14 @@ func lost(c *client.Client) bool {
 // options returns the options to dial with.
 func (b *backend) options() client.Options { return client.Options{Socket: b.o.Socket} }
 
-// dial connects, as patiently as o.
+// dial connects. With o.NoWake it wakes no generator that sleeps, and has none leave its device; otherwise another one
+// leaves if this one waits for room there.
 func (b *backend) dial(ctx context.Context, o client.Options) (*client.Client, error) {
 	c, err := client.Dial(ctx, o)
 	if err == nil {
 		b.learn(c)
+	} else if !o.NoWake {
+		err = b.crowded(ctx, err)
 	}
 	return c, err
 }
@@ -112,20 +119,31 @@ func (b *backend) reach(ctx context.Context) (*client.Client, error) {
 // describe returns a connection that knows the generator's bounds and whether its model has a chat
 // template. It wakes a generator that sleeps, and waits for one that loads.
 func (b *backend) describe(ctx context.Context) (*client.Client, error) {
-	if c, err := b.reach(ctx); err == nil {
+	c, err := b.reach(ctx)
+	if err == nil {
 		return c, nil
 	}
-	o := b.options()
-	c, err := b.dial(ctx, o)
-	if codeOf(err) == protocol.CodeLoading {
-		o.Wait = loadTime
-		c, err = b.dial(ctx, o)
+	if errors.Is(err, client.ErrSleeping) {
+		b.wakes(ctx)
+	}
+	c, err = b.dial(ctx, b.options())
+	for until := time.Now().Add(loadTime); b.comes(err) && time.Now().Before(until); {
+		if !sleep(ctx, wakePause) {
+			break
+		}
+		c, err = b.dial(ctx, b.options())
 	}
 	return b.keep(ctx, c, err)
 }
 
 // keep keeps the connection for questions, or the reason why there is none.
 func (b *backend) keep(ctx context.Context, c *client.Client, err error) (*client.Client, error) {
+	if err == nil {
+		// A generator does not sleep while a new connection may have its first request on the way. This one has none.
+		soon, stop := context.WithTimeout(ctx, identityTime)
+		_, _ = c.Status(soon)
+		stop()
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err != nil {
@@ -159,6 +177,11 @@ func (b *backend) name(ctx context.Context) (string, error) {
 	_, err := b.reach(ctx)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.model == "" && errors.Is(err, client.ErrSleeping) {
+		if r := client.Record(b.options()); r != nil {
+			b.model = r.Model
+		}
+	}
 	return b.model, err
 }
 

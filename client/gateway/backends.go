@@ -26,6 +26,7 @@ func newBackends(o Options) (*backends, error) {
 		b.aliases[untagged(name)] = untagged(model)
 	}
 	waits := newShares(int64(o.Queue))
+	shared := newRoom(o, func() []*group { return b.list })
 	sockets := map[string]bool{}
 	for _, one := range o.Generators {
 		if sockets[one.Socket] {
@@ -40,7 +41,7 @@ func newBackends(o Options) (*backends, error) {
 		if len(to.list) == maxGenerators {
 			return nil, fmt.Errorf("%w: --generator: %s has more than %d generators", ErrConfig, one.Name, maxGenerators)
 		}
-		to.add(one)
+		to.add(one).room = shared
 	}
 	return b, nil
 }
@@ -83,9 +84,19 @@ func (b *backends) models(ctx context.Context) []model {
 	return list
 }
 
-// find returns the model with a name, with one of its aliases, or with NAME:latest. Without a name it
-// is the only model.
+// find returns the model that look does, for a request for tokens: to learn their names, it wakes generators that sleep
+// and have never said them.
 func (b *backends) find(ctx context.Context, name string) (model, error) {
+	m, err := b.look(ctx, name)
+	if err == nil || !b.wake(ctx) {
+		return m, err
+	}
+	return b.look(ctx, name)
+}
+
+// look returns the model with a name, with one of its aliases, or with NAME:latest. Without a name it is the only model.
+// It wakes no generator that sleeps.
+func (b *backends) look(ctx context.Context, name string) (model, error) {
 	name = untagged(name)
 	if to, ok := b.aliases[name]; ok {
 		name = to
@@ -94,11 +105,6 @@ func (b *backends) find(ctx context.Context, name string) (model, error) {
 		return m, nil
 	}
 	list := b.models(ctx)
-	if m, ok := pick(list, name); ok {
-		return m, nil
-	}
-	b.wake(ctx)
-	list = b.models(ctx)
 	if m, ok := pick(list, name); ok {
 		return m, nil
 	}
@@ -133,13 +139,16 @@ func pick(list []model, name string) (model, bool) {
 	return model{}, false
 }
 
-// wake wakes the generators that sleep and have never said their model's name.
-func (b *backends) wake(ctx context.Context) {
+// wake wakes the generators that sleep and whose model's name neither they have said nor their record has, and reports
+// whether there are any.
+func (b *backends) wake(ctx context.Context) (any bool) {
 	for _, one := range b.list {
 		if name, err := one.called(ctx); name == "" && errors.Is(err, client.ErrSleeping) {
 			_, _ = one.describe(ctx) // the next question tells the error
+			any = true
 		}
 	}
+	return any
 }
 
 // names lists the names that find knows.

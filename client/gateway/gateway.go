@@ -30,6 +30,7 @@ type Options struct {
 	Ping         time.Duration     // between two signs of life in a silent stream; 0: 30 s
 	Drain        time.Duration     // for running requests at the end; 0: 30 s
 	Queue        int               // requests that may wait for a generator's place; 0: 1,024
+	Stay         time.Duration     // after its last request, before a model leaves its device for another; 0: 30 s
 	Logger       zerolog.Logger
 }
 
@@ -106,6 +107,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Queue == 0 {
 		o.Queue = 1024
+	}
+	if o.Stay == 0 {
+		o.Stay = usualStay
 	}
 	return o
 }

@@ -86,7 +86,7 @@ func frames(t *testing.T, path, body string) (list []string) {
 		}
 	}
 	if err != nil {
-		return []string{refusal(path, asAPIError(err))}
+		return []string{refusedAs(path, asAPIError(err))}
 	}
 	for _, req := range requests {
 		list = append(list, sent(t, req))
@@ -94,8 +94,8 @@ func frames(t *testing.T, path, body string) (list []string) {
 	return list
 }
 
-// refusal returns an error's status, and its object in the form of the API.
-func refusal(path string, e *apiError) string {
+// refusedAs returns an error's status, and its object in the form of the API.
+func refusedAs(path string, e *apiError) string {
 	var object any = e.openAI().Error
 	if path == "/v1/messages" {
 		object = e.anthropic().Error

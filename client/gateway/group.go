@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,7 +23,8 @@ type group struct {
 	counts   groupCounts
 	choosing sync.Mutex    // held while a generator is chosen
 	restart  time.Duration // to wait for a generator that died
-	lostAt   atomic.Int64  // when one died last with requests of ours, in Unix nanoseconds
+	// lostAt is when one died last with requests of ours, refused one because it stops, or was woken, in Unix nanoseconds.
+	lostAt atomic.Int64
 }
 
 // groupCounts are what metrics tell of a group.
@@ -36,12 +38,14 @@ func newGroup(name string, waits *shares) *group {
 	return &group{name: name, places: newPlaces(waits), suspects: newSuspects(), restart: restartTime}
 }
 
-// add adds a generator of the model.
-func (g *group) add(o Generator) {
-	g.list = append(g.list, &backend{o: o, index: len(g.list), places: g.places})
+// add adds a generator of the model and returns it.
+func (g *group) add(o Generator) *backend {
+	b := &backend{o: o, index: len(g.list), places: g.places}
+	g.list = append(g.list, b)
 	if len(g.list) > 1 && g.routed == nil {
 		g.routed = newPrefixes(maxPrefixes)
 	}
+	return b
 }
 
 // known returns the model's name for clients if the settings give it, or a connection that still lives.
@@ -71,11 +75,15 @@ func (g *group) reach(ctx context.Context) (*client.Client, error) {
 // template. It wakes one that sleeps, and waits for one that loads or that has just died.
 func (g *group) describe(ctx context.Context) (*client.Client, error) {
 	for {
-		if c, err := g.reach(ctx); err == nil {
+		c, err := g.reach(ctx)
+		if err == nil {
 			return c, nil
 		}
-		c, err := g.first(func(b *backend) (*client.Client, error) { return b.describe(ctx) })
-		if err == nil || !away(err) || !g.comesBack() || !sleep(ctx, maxPause) {
+		if errors.Is(err, client.ErrSleeping) {
+			g.lostAt.Store(time.Now().UnixNano())
+		}
+		c, err = g.first(func(b *backend) (*client.Client, error) { return b.describe(ctx) })
+		if err == nil || !away(err) || errors.Is(err, errStays) || !g.comesBack() || !sleep(ctx, maxPause) {
 			return c, err
 		}
 	}
@@ -102,7 +110,7 @@ func (g *group) first(ask func(*backend) (*client.Client, error)) (*client.Clien
 	return nil, failed
 }
 
-// comesBack reports whether a generator died so short a time ago that it may be restarted still.
+// comesBack reports whether a generator died, or was woken, so short a time ago that it may be started still.
 func (g *group) comesBack() bool {
 	return time.Since(time.Unix(0, g.lostAt.Load())) < g.restart
 }

@@ -158,7 +158,7 @@ func (g *Gateway) showOllama(w http.ResponseWriter, r *http.Request) error {
 	if q.Model == "" {
 		q.Model = q.Name
 	}
-	m, err := g.backends.find(r.Context(), q.Model)
+	m, err := g.backends.look(r.Context(), q.Model)
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ func (g *Gateway) listModels(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) oneModel(w http.ResponseWriter, r *http.Request) error {
-	m, err := g.backends.find(r.Context(), r.PathValue("name"))
+	m, err := g.backends.look(r.Context(), r.PathValue("name"))
 	if err != nil {
 		return err
 	}

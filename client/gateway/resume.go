@@ -202,7 +202,12 @@ func (r *run) round(ctx context.Context, noWake bool) (taken bool, err error) {
 // on runs the request on a generator that choose has returned. taken is false if it did not get there or was
 // refused for now.
 func (r *run) on(ctx context.Context, b *backend, noWake bool) (taken bool, err error) {
-	defer b.running.Add(-1)
+	defer func() {
+		b.running.Add(-1)
+		if codeOf(err) == protocol.CodeDraining { // it may go to sleep, and the next connection wakes it
+			r.lostAt.Store(time.Now().UnixNano())
+		}
+	}()
 	l, err := b.borrow(ctx, r.user, noWake)
 	if err != nil {
 		return false, err

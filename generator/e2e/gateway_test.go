@@ -29,14 +29,21 @@ func (g *generator) gateway() string { return gatewayOf(g.t, g.socket) }
 // gatewayOf serves the generators of sockets as one model.
 func gatewayOf(t *testing.T, sockets ...string) string {
 	t.Helper()
+	var o gateway.Options
+	for _, socket := range sockets {
+		o.Generators = append(o.Generators, gateway.Generator{Name: "reel-tiny", Socket: socket})
+	}
+	return gatewayWith(t, o)
+}
+
+// gatewayWith serves over HTTP with two keys and the generators of o, and returns the URL.
+func gatewayWith(t *testing.T, o gateway.Options) string {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "keys")
 	must(t, os.WriteFile(file, []byte(keyA+"\n"+keyB+"\n"), 0o600))
 	keys, err := gateway.ReadKeys(file)
 	must(t, err)
-	o := gateway.Options{Listen: []string{"127.0.0.1:0"}, Keys: keys, Logger: zerolog.Nop()}
-	for _, socket := range sockets {
-		o.Generators = append(o.Generators, gateway.Generator{Name: "reel-tiny", Socket: socket})
-	}
+	o.Listen, o.Keys, o.Logger = []string{"127.0.0.1:0"}, keys, zerolog.Nop()
 	served, err := gateway.New(o)
 	must(t, err)
 	ctx, stop := context.WithCancel(context.Background())

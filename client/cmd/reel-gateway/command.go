@@ -94,6 +94,8 @@ func (s *settings) flags(root *cobra.Command) {
 	f.BoolVar(&s.o.OpenLoopback, "open-loopback", false, "without keys, serve every user of this machine")
 	f.DurationVar(&s.o.Ping, "ping", 30*time.Second, "time between two signs of life in a silent stream")
 	f.IntVar(&s.o.Queue, "queue", 1024, "requests that may wait for a generator; half of them of one user")
+	f.DurationVar(&s.o.Stay, "stay", 30*time.Second, "time after its last request for which a model stays on a GPU that "+
+		"another one needs; then its generator is asked to sleep")
 	f.BoolVar(&s.verbose, "verbose", false, "log each refused request and each connection that fails")
 }
 
@@ -101,6 +103,9 @@ func (s *settings) flags(root *cobra.Command) {
 func (s *settings) start() error {
 	if s.o.Ping <= 0 || s.o.Queue <= 0 {
 		return fmt.Errorf("%w: --ping and --queue are above 0", errUsage)
+	}
+	if s.o.Stay <= 0 || s.o.Stay > gateway.MaxStay {
+		return fmt.Errorf("%w: --stay is above 0, and a day at most", errUsage)
 	}
 	var err error
 	if s.o.Generators, err = generators(s.generators); err != nil {

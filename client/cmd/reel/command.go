@@ -130,7 +130,7 @@ func (a *app) command() *cobra.Command {
 	a.requestFlags(root.Flags())
 	a.outputFlags(root.Flags())
 	root.AddCommand(a.chatCommand(), a.statusCommand(), a.tokenizeCommand(), a.topCommand(), a.cacheCommand(),
-		a.embedCommand(), a.doctorCommand(), versionCommand())
+		a.embedCommand(), a.sleepCommand(), a.doctorCommand(), versionCommand())
 	for _, c := range append(root.Commands(), root) {
 		c.Flags().SortFlags = false // by importance, help last
 	}

@@ -126,7 +126,7 @@ func exitOf(code string) int {
 	case protocol.CodeLoading, protocol.CodeDraining:
 		return exitNoGenerator
 	case protocol.CodeBusy, protocol.CodeTooManyRequests, protocol.CodeTooManyConnections, protocol.CodeOverloaded,
-		protocol.CodeModelChanged:
+		protocol.CodeModelChanged, protocol.CodeNotIdle:
 		return exitBusy
 	case protocol.CodeDenied, protocol.CodeForbidden:
 		return exitDenied

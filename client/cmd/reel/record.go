@@ -29,9 +29,13 @@ func showRecord(w io.Writer, r *protocol.Record, asJSON bool, err error) error {
 		return recorded(err)
 	}
 	rows := append([][2]string{{"state", stateText(r)}}, failureRows(r.Failure)...)
-	rows = append(rows,
-		[2]string{"generator", fmt.Sprintf("pid %d", r.PID)},
-		[2]string{"since", r.At.Local().Format(time.DateTime)})
+	if r.Model != "" {
+		rows = append(rows, [2]string{"model", r.Model})
+	}
+	if r.PID != 0 {
+		rows = append(rows, [2]string{"generator", fmt.Sprintf("pid %d", r.PID)},
+			[2]string{"since", r.At.Local().Format(time.DateTime)})
+	}
 	if err := writeRows(w, rows); err != nil {
 		return err
 	}
@@ -46,10 +50,13 @@ func recorded(err error) error {
 	return printed{err}
 }
 
+// sleepingText is the state of a generator that sleeps, and what wakes it.
+const sleepingText = protocol.StateSleeping + ": the next request starts it"
+
 // stateText returns the record's state, and for a sleeping generator what wakes it.
 func stateText(r *protocol.Record) string {
 	if r.State == protocol.StateSleeping {
-		return r.State + ": the next request starts it"
+		return sleepingText
 	}
 	return r.State
 }

@@ -51,6 +51,11 @@ type Script struct {
 	// Answer, unless nil, is asked for the answer to each request; Pieces, Tokens, Pace, Ending and
 	// Error count only without it.
 	Answer func(*protocol.Generate) Answer
+	// Waits, unless nil, returns the device for which the start waits: until it is "", hello is answered with loading.
+	Waits func() string
+	// Slept, unless nil, is called when the generator goes to sleep, before its answer.
+	Slept func()
+	Idle  float64 // status's idle_s
 	// Cancelled, unless nil, is told of each request that was cancelled while it ran.
 	Cancelled func(*protocol.Generate)
 }
@@ -199,6 +204,8 @@ func (s *session) handle(message any) {
 		s.tokenize(m)
 	case *protocol.CacheRequest:
 		s.cache(m)
+	case *protocol.SleepRequest:
+		s.sleep()
 	}
 }
 
@@ -209,6 +216,13 @@ func (g *Generator) greeting() any {
 	g.hellos++
 	if g.Refusal != nil {
 		return g.Refusal
+	}
+	if g.Waits != nil {
+		if device := g.Waits(); device != "" {
+			e := protocol.Errorf(protocol.CodeLoading, "say hello again later", "waiting for the GPU")
+			e.Progress, e.WaitsFor = new(0.0), device
+			return e
+		}
 	}
 	if g.hellos <= g.Loading {
 		e := protocol.Errorf(protocol.CodeLoading, "say hello again later",
@@ -263,7 +277,7 @@ func (g *Generator) status() *protocol.Status {
 			Hits: 40, Read: 1200, Written: 1700, Errors: 1},
 		Steps: protocol.Steps{Prefill: 7, Decode: 8, Tokens: 9, Rereads: 11, RereadTokens: 200,
 			Graphs: protocol.Graphs{Precaptured: 1, Rolled: 2, Padded: 3, Eager: 4}},
-		Limits: limits, ChatFailure: g.NoChat,
+		Limits: limits, ChatFailure: g.NoChat, IdleS: g.Idle,
 	}
 	if g.Embeds {
 		status.Embeddings = &embeddings
@@ -297,6 +311,20 @@ func (s *session) tokenize(m *protocol.Tokenize) {
 		ids = append(ids, int32(b))
 	}
 	s.send(&protocol.Tokens{Tokens: ids})
+}
+
+// sleep ends the connection as a generator that goes to sleep does, or refuses with Script.Error.
+func (s *session) sleep() {
+	if s.g.Error != nil {
+		s.send(s.g.Error)
+		return
+	}
+	if s.g.Slept != nil {
+		s.g.Slept()
+	}
+	s.send(&protocol.Sleeping{})
+	s.send(protocol.Errorf(protocol.CodeDraining, "connect again in a moment", "the generator is stopping"))
+	s.conn.Close()
 }
 
 // cache replies with pages, one of which stays.

@@ -163,13 +163,28 @@ func (l *Prepared) planOn(open func(config.Options) (hardware.Hardware, error), 
 	}
 	use := s.use()
 	l.draft.addTo(&use)
-	if err := hardware.Patience.WhileBusy(progress, func() error {
+	if err := hardware.Patience.WhileBusy(progress, settled(func() (int64, error) {
 		return l.fit(plan.Planner{Config: s.config, Profile: l.Hardware.Profile, Options: o, Limits: limits,
 			Formats: use.Formats, Ordered: use.Ordered, Draft: use.Draft}, use)
-	}); err != nil {
+	})); err != nil {
 		return err
 	}
 	return l.planPageFiles(o)
+}
+
+// settled returns fit for a loop of tries. After a wait it goes on once the bytes that fit finds free grow no more: a
+// program that leaves the device frees its memory piece by piece, and a plan for the first piece would be too small.
+func settled(fit func() (free int64, err error)) func() error {
+	waited, last := false, int64(0)
+	return func() error {
+		free, err := fit()
+		grows := waited && free > last
+		waited, last = waited || errors.Is(err, device.ErrBusy), free
+		if err == nil && grows {
+			return fmt.Errorf("%w: its memory is being freed", device.ErrBusy)
+		}
+		return err
+	}
 }
 
 // load loads the model's weights.
@@ -206,11 +221,11 @@ func (l *Prepared) locate(o config.Options) (files fs.FS, err error) {
 }
 
 // fit plans the use of the device's memory. A model that does not fit is [config.ErrConfig].
-// If it would fit without other programs, the error is [device.ErrBusy] instead.
-func (l *Prepared) fit(p plan.Planner, use plan.WeightUse) error {
+// If it would fit without other programs, the error is [device.ErrBusy] instead. free is the bytes that it may take.
+func (l *Prepared) fit(p plan.Planner, use plan.WeightUse) (free int64, err error) {
 	b, err := l.Hardware.Budget(use)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	l.sizes, l.EngineOptions, err = p.Plan(b.Bytes)
 	err = b.Explain(err)
@@ -222,18 +237,18 @@ func (l *Prepared) fit(p plan.Planner, use plan.WeightUse) error {
 		if err != nil {
 			err = config.Refuse(config.ErrConfig, "%w", err)
 		}
-		return err
+		return b.Bytes, err
 	}
 	if l.Hardware.Whole != nil {
 		whole, failed := l.Hardware.Whole()
 		if failed != nil {
-			return failed
+			return b.Bytes, failed
 		}
 		if _, _, e := p.Plan(whole); e == nil {
-			return fmt.Errorf("%w: %w", device.ErrBusy, err)
+			return b.Bytes, fmt.Errorf("%w: %w", device.ErrBusy, err)
 		}
 	}
-	return config.Refuse(config.ErrConfig, "%w", err)
+	return b.Bytes, config.Refuse(config.ErrConfig, "%w", err)
 }
 
 // open reads tokenizer, config and headers, and checks that they belong together.

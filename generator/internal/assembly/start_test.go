@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -31,14 +32,14 @@ func TestStartWaitsForMemory(t *testing.T) {
 				if asked++; asked < 4 {
 					return 1 << 20, nil
 				}
-				return 4 << 30, nil
+				return min(4, int64(asked)-3) << 30, nil // freed in four pieces
 			}
 			h.Whole = func() (int64, error) { return whole, nil }
 			return h, nil
 		}
 	}
 	l, err := prepareOn(open(4<<30), config.Options{MaxGraphs: 8}, func(float64, string) {})
-	if err != nil || asked != 4 || l.Model == nil {
+	if err != nil || asked != 8 || l.Model == nil { // nothing was freed between the last two looks
 		t.Errorf("%v after %d looks", err, asked)
 	}
 	asked = 0
@@ -99,4 +100,27 @@ func giant(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// A plan is made again while a program that leaves the device frees its memory, and at once if the start did not wait.
+func TestPlanWaitsUntilMemoryIsFreed(t *testing.T) {
+	busy := fmt.Errorf("full: %w", device.ErrBusy)
+	for name, looks := range map[string][]struct {
+		free int64
+		err  error
+		busy bool // what the look gives
+	}{
+		"no wait":         {{free: 9}},
+		"freed in pieces": {{free: 1, err: busy, busy: true}, {free: 5, busy: true}, {free: 9, busy: true}, {free: 9}},
+		"taken meanwhile": {{free: 1, err: busy, busy: true}, {free: 9, busy: true}, {free: 8}},
+		"fits as it is":   {{free: 5, err: busy, busy: true}, {free: 5}},
+	} {
+		i := 0
+		look := settled(func() (int64, error) { return looks[i].free, looks[i].err })
+		for i = range looks {
+			if err := look(); errors.Is(err, device.ErrBusy) != looks[i].busy {
+				t.Errorf("%s, look %d: %v", name, i, err)
+			}
+		}
+	}
 }

@@ -14,6 +14,9 @@ var (
 	ErrSignal = errors.New("stopped by a signal") // a clean stop
 )
 
+// WaitsForDevice begins the activity of a start that waits because other programs hold the device or its memory.
+const WaitsForDevice = "waiting for the GPU"
+
 // ofKind is an error that also matches kind under [errors.Is], without the kind's text.
 type ofKind struct {
 	error

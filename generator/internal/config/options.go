@@ -46,7 +46,8 @@ type Options struct {
 	CacheDir      string // directory of pages that outlive a restart; empty: none
 	CacheDirBytes int64  // most bytes of files in it
 
-	IdleExit time.Duration // without a request until the generator ends; 0: never
+	IdleExit   time.Duration // without a request until the generator ends; 0: never
+	AllowSleep []uint32      // uids that may have the generator sleep, besides its own and root
 
 	Guard bool // only for the command check: puts canaries around every buffer
 }
@@ -145,6 +146,9 @@ func Settings(o *Options) []*Setting {
 		{"idle-exit", "time without a request after which the generator ends, as in 10m; the next request starts it " +
 			"again (0: never; needs a service manager's socket)",
 			"time", "0", duration(&o.IdleExit)},
+		{"allow-sleep", "users, by uid or name and with commas between them, that may have an idle generator sleep, so " +
+			"that another model finds room; its own user and root always may (needs a service manager's socket)",
+			"users", "", userIDs(&o.AllowSleep)},
 		{"settings", "file of lines REEL_FLAG=value, read at start and again at SIGHUP; a flag wins over it",
 			"path", "", anyText(&o.Settings)},
 		{"log-level", "trace, debug, info, warn or error",

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"os/user"
 	"regexp"
 	"strconv"
 	"strings"
@@ -147,6 +148,28 @@ func duration(to *time.Duration) func(string) error {
 			return errors.New("it must be a time, as in 90s or 10m, or 0")
 		}
 		*to = d
+		return nil
+	}
+}
+
+// userIDs accepts a list of users, by uid or name, or none.
+func userIDs(to *[]uint32) func(string) error {
+	return func(text string) error {
+		var list []uint32
+		for name := range strings.SplitSeq(text, ",") {
+			if name = strings.TrimSpace(name); name == "" {
+				continue
+			}
+			if known, err := user.Lookup(name); err == nil {
+				name = known.Uid
+			}
+			uid, err := strconv.ParseUint(name, 10, 32)
+			if err != nil {
+				return fmt.Errorf("it must be users with commas between them, and there is no user %q", name)
+			}
+			list = append(list, uint32(uid))
+		}
+		*to = list
 		return nil
 	}
 }

@@ -2,10 +2,12 @@ package config
 
 import (
 	"bufio"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -109,6 +111,19 @@ func TestModelName(t *testing.T) {
 		got := "before"
 		if err := modelName(&got)(bad); err == nil || got != "before" {
 			t.Errorf("%q is accepted: %q", bad, got)
+		}
+	}
+}
+
+// --allow-sleep takes uids and names of users, and refuses others.
+func TestAllowSleep(t *testing.T) {
+	for text, want := range map[string][]uint32{
+		"": nil, "7": {7}, "root, 4294967294": {0, 4294967294}, "no such user": nil, "-1": nil, "4294967296": nil,
+	} {
+		var o Options
+		err := Pick(Settings(&o), "allow-sleep")[0].Set(text)
+		if refused := text != "" && want == nil; refused != errors.Is(err, ErrConfig) || !slices.Equal(o.AllowSleep, want) {
+			t.Errorf("%q: %v, %v", text, o.AllowSleep, err)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -154,6 +155,7 @@ func (a *EngineActor) loadModel() (*assembly.Loaded, error) {
 	done := make(chan result, 1)
 	go func() {
 		l, err := a.Load(a.ctx, a.Options, func(share float64, activity string) {
+			a.Server.SetWaiting(a.waitsFor(activity)) // first, so that nobody is told of an old wait
 			a.Server.SetProgress(share, activity)
 			a.Progress(share, activity)
 			notify(share, activity)
@@ -173,6 +175,14 @@ func (a *EngineActor) loadModel() (*assembly.Loaded, error) {
 	case <-a.ctx.Done():
 		return nil, a.ctx.Err()
 	}
+}
+
+// waitsFor returns the device that a start with this activity waits for, or "".
+func (a *EngineActor) waitsFor(activity string) string {
+	if strings.HasPrefix(activity, config.WaitsForDevice) {
+		return a.Options.Device
+	}
+	return ""
 }
 
 // logGraphs logs the cost of the graphs captured at start.

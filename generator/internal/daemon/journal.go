@@ -19,6 +19,7 @@ import (
 // only if this process owns the socket's path.
 type Journal struct {
 	Path  string
+	Model string // its name, for the record of one that sleeps
 	Log   zerolog.Logger
 	Owned bool
 }
@@ -33,16 +34,27 @@ func (j Journal) Failed(err error) {
 			return
 		}
 	}
-	e := failure.Explain(err)
-	j.write(protocol.Record{State: protocol.StateFailed,
-		Failure: &protocol.Failure{Code: e.Code, Message: e.Message, Hint: e.Hint}})
+	j.write(protocol.Record{State: protocol.StateFailed, Failure: failureOf(err)})
 }
 
 // Draining records that running requests finish and new ones are refused.
 func (j Journal) Draining() { j.write(protocol.Record{State: protocol.StateDraining}) }
 
-// Sleeping records that the generator ended because nobody asked.
-func (j Journal) Sleeping() { j.write(protocol.Record{State: protocol.StateSleeping}) }
+// Sleeping records that the generator has ended and that the next connection starts it. err is why its start gave up,
+// or nil.
+func (j Journal) Sleeping(err error) {
+	r := protocol.Record{State: protocol.StateSleeping, Model: j.Model}
+	if err != nil {
+		r.Failure = failureOf(err)
+	}
+	j.write(r)
+}
+
+// failureOf returns err as the record has it.
+func failureOf(err error) *protocol.Failure {
+	e := failure.Explain(err)
+	return &protocol.Failure{Code: e.Code, Message: e.Message, Hint: e.Hint}
+}
 
 // maxRecord bounds the bytes of a record. A usual one has a few hundred.
 const maxRecord = 64 << 10

@@ -21,7 +21,7 @@ func TestWake(t *testing.T) {
 	if !exists() {
 		t.Error("the record of a drain is removed")
 	}
-	j.Sleeping()
+	j.Sleeping(nil)
 	j.Wake()
 	if exists() {
 		t.Error("the record of sleep is left")

@@ -58,7 +58,12 @@ func (s system) becomeCuda(stop <-chan os.Signal, log zerolog.Logger) error {
 func DriverLibrary() string { return thisSystem.driver() }
 
 // Open opens the chosen device.
-func Open(config.Options) (Hardware, error) { return Host(), nil }
+func Open(config.Options) (Hardware, error) {
+	if err := claim(); err != nil {
+		return Hardware{}, err
+	}
+	return Host(), nil
+}
 
 // tryPatiently tries until the machine has set up its GPUs, or the patience has ended.
 func (s system) tryPatiently(p cudaProgram, stop <-chan os.Signal, log zerolog.Logger) error {

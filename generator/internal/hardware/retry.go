@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"reel.internal/reel/generator/internal/config"
 	"reel.internal/reel/kernels/device"
 )
 
@@ -12,8 +13,12 @@ import (
 // after another generator. Pause lies between two tries.
 type Retry struct{ Limit, Pause time.Duration }
 
-// Patience is the time that a start waits for a GPU. Tests shorten it.
-var Patience = Retry{Limit: time.Minute, Pause: time.Second}
+// Patience is the time that a start waits for a GPU or its memory. Another model may have been asked to leave, and a
+// request waits for this one, so the pause is short: a try asks the driver, and opens the device at most. Tests change it.
+var Patience = Retry{Limit: time.Minute, Pause: 50 * time.Millisecond}
+
+// setUp is the time that a start waits for a machine that sets up its GPUs. A try starts a program.
+var setUp = Retry{Limit: time.Minute, Pause: time.Second}
 
 // WhileBusy calls try until its error is not [device.ErrBusy], or the limit has passed.
 func (p Retry) WhileBusy(progress func(float64, string), try func() error) error {
@@ -26,6 +31,6 @@ func (p Retry) WhileBusy(progress func(float64, string), try func() error) error
 		if waited >= p.Limit {
 			return fmt.Errorf("after %v: %w", waited.Round(time.Millisecond), err)
 		}
-		progress(0, fmt.Sprintf("waiting for the GPU, %.0f s: %v", waited.Seconds(), err))
+		progress(0, fmt.Sprintf("%s, %.0f s: %v", config.WaitsForDevice, waited.Seconds(), err))
 	}
 }

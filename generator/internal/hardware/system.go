@@ -27,7 +27,7 @@ var thisSystem = system{
 	nodes:    "/dev/nvidia[0-9]*",
 	beside:   os.Executable,
 	exec:     syscall.Exec,
-	patience: Patience,
+	patience: setUp,
 }
 
 // find looks for the program, the driver and a GPU.

@@ -22,8 +22,10 @@ type conn struct {
 	number uint64 // 1 for the server's first connection
 	since  time.Time
 	asked  atomic.Bool // a frame other than hello came
-	log    zerolog.Logger
-	writes *writeQueue
+	// asksSleep: the reader waits for the decision whether the generator sleeps.
+	asksSleep atomic.Bool
+	log       zerolog.Logger
+	writes    *writeQueue
 
 	hungUp atomic.Bool   // the reader stops at the next frame
 	hangup chan struct{} // closed when hungUp is set

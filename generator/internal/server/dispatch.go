@@ -84,6 +84,8 @@ func (c *conn) dispatch(msg any, received time.Time) *protocol.Error {
 		return c.tokenize(m)
 	case *protocol.CacheRequest:
 		return c.cache(m)
+	case *protocol.SleepRequest:
+		return c.sleep(m)
 	}
 	return nil
 }

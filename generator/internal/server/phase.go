@@ -12,6 +12,7 @@ type phase struct {
 	state    string  // protocol.State…
 	progress float64 // of loading, 0 to 1
 	loading  string  // the part of the model that is being loaded
+	waitsFor string  // the device whose memory other programs hold, while the start waits for it
 	failure  *protocol.Error
 	model    *Model // set when ready; kept while draining
 }
@@ -22,6 +23,14 @@ func (s *Server) SetProgress(progress float64, loading string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.phase.progress, s.phase.loading = progress, loading
+}
+
+// SetWaiting sets the device whose memory the start waits for while other programs hold it; empty: it does not wait.
+// Clients that say hello are told.
+func (s *Server) SetWaiting(device string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.phase.waitsFor = device
 }
 
 // SetReady starts to serve m. It does nothing if the server drains or has failed.
@@ -67,7 +76,7 @@ func (p *phase) serving() (*Model, *protocol.Error) {
 	}
 	e := protocol.Errorf(protocol.CodeLoading, "say hello again in a moment", "%s", p.describe())
 	progress := p.progress
-	e.Progress = &progress
+	e.Progress, e.WaitsFor = &progress, p.waitsFor
 	return nil, e
 }
 

@@ -32,6 +32,11 @@ type Options struct {
 	// Lock owns the path Socket; the caller releases it. nil: the server owns the path
 	// while it listens.
 	Lock *unixsocket.Lock
+	// Wakes means that the next connection starts the generator again after its end, so that it may sleep. Then
+	// SleepAsks must be served while Serve runs.
+	Wakes bool
+	// AllowSleep are the uids that may have the generator sleep, besides its own and root.
+	AllowSleep []uint32
 	// Observer counts requests and errors, for metrics; it may be nil.
 	Observer Observer
 }
@@ -66,6 +71,7 @@ type Server struct {
 	closed      chan struct{}           // closed by Close
 	rested      chan struct{}           // Serve accepts no connection until resumed
 	resumed     chan struct{}
+	asks        chan SleepAsk
 
 	mu         sync.Mutex
 	phase      phase
@@ -92,7 +98,7 @@ func newServer(opts Options, b bounds) *Server {
 		texts:       newTextQueue(b), renders: newFairSemaphore(b.renders, b.userRenders),
 		compiles: newFairSemaphore(b.compiles, b.userCompiles), rereads: newRereader(),
 		closing: closing, beginClose: beginClose, closed: make(chan struct{}),
-		rested: make(chan struct{}), resumed: make(chan struct{}),
+		rested: make(chan struct{}), resumed: make(chan struct{}), asks: make(chan SleepAsk),
 		phase: phase{state: protocol.StateLoading},
 		conns: map[*conn]struct{}{},
 		users: map[uint32]int{},

@@ -2,6 +2,7 @@ package server
 
 import (
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -79,5 +80,164 @@ func TestSleepWhileClosing(t *testing.T) {
 	f.stop()
 	if f.Sleep(0) {
 		t.Error("a closed server sleeps")
+	}
+}
+
+// sleeper returns a server that may be asked to sleep, and serves the asks as the daemon's Sleeper does.
+func sleeper(t *testing.T, uid uint32, change func(*Options)) *fixture {
+	t.Helper()
+	f := newFixture(t, nil)
+	f.opts.Wakes = true
+	if change != nil {
+		change(&f.opts)
+	}
+	f.identify = func(*net.UnixConn) (peer, error) { return peer{uid: uid}, nil }
+	f.serve()
+	f.SetReady(f.model())
+	stop := make(chan struct{})
+	t.Cleanup(func() { close(stop) })
+	go func() {
+		for {
+			select {
+			case ask := <-f.SleepAsks():
+				ask.Answer(f.Sleep(ask.After))
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return f
+}
+
+// An idle server sleeps when its own user, root or an allowed user asks: the asker is told, then all are.
+func TestSleepIsAsked(t *testing.T) {
+	own := uint32(os.Getuid())
+	for name, c := range map[string]struct {
+		uid    uint32
+		change func(*Options)
+		code   string // "": it sleeps
+	}{
+		"own user":          {uid: own},
+		"root":              {uid: 0},
+		"another user":      {uid: own + 1, code: protocol.CodeForbidden},
+		"an allowed user":   {uid: own + 1, change: func(o *Options) { o.AllowSleep = []uint32{own + 2, own + 1} }},
+		"nothing wakes it":  {uid: own, change: func(o *Options) { o.Wakes = false }, code: protocol.CodeNotActivated},
+		"neither of them":   {uid: own + 1, change: func(o *Options) { o.Wakes = false }, code: protocol.CodeForbidden},
+		"another's allowed": {uid: own + 1, change: func(o *Options) { o.AllowSleep = []uint32{own + 2} }, code: protocol.CodeForbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := sleeper(t, c.uid, c.change)
+			watcher, asker := f.client(), f.client()
+			watcher.send(&protocol.StatusRequest{}) // its first request is not on the way
+			expect[protocol.Status](watcher)
+			asker.send(&protocol.SleepRequest{})
+			if c.code != "" {
+				asker.wantError(c.code)
+				f.works()
+				return
+			}
+			expect[protocol.Sleeping](asker)
+			asker.wantError(protocol.CodeDraining)
+			watcher.wantError(protocol.CodeDraining)
+		})
+	}
+}
+
+// A server does not sleep while a request runs, soon after one, or before the first request of a new connection, and
+// goes on to serve.
+func TestSleepIsRefused(t *testing.T) {
+	f := sleeper(t, uint32(os.Getuid()), nil)
+	asker := f.dial()
+	asker.send(&protocol.SleepRequest{})
+	asker.wantError(protocol.CodeHelloRequired)
+	asker.send(&protocol.Hello{Version: 1})
+	expect[protocol.Welcome](asker)
+	refused := func(idle float64) {
+		t.Helper()
+		asker.send(&protocol.SleepRequest{IdleS: idle})
+		asker.wantError(protocol.CodeNotIdle)
+	}
+	f.engine.allow(1)
+	c := f.client()
+	refused(0) // c may be about to ask
+	c.send(generate(1, "ab", 3))
+	expect[protocol.Token](c)
+	refused(0)
+	if idle := f.Status().IdleS; idle != 0 {
+		t.Errorf("idle for %v s during a request", idle)
+	}
+	f.engine.allow(-1)
+	eventually(t, "the request ends", func() bool { return f.Idle() > 0 })
+	refused(3600)
+	if idle := f.Status().IdleS; idle <= 0 {
+		t.Errorf("idle for %v s", idle)
+	}
+	asker.send(&protocol.SleepRequest{IdleS: -1})
+	asker.wantError(protocol.CodeBadRequest)
+	f.works()
+}
+
+// A request that comes while sleep is decided is served, and the asker is told.
+func TestSleepLosesNoRequest(t *testing.T) {
+	f := newFixture(t, nil)
+	f.opts.Wakes = true
+	f.serve()
+	f.SetReady(f.model())
+	asker := f.client()
+	asker.send(&protocol.SleepRequest{})
+	ask := <-f.SleepAsks()
+	f.engine.allow(1)
+	c := f.client()
+	c.send(generate(1, "ab", 3))
+	expect[protocol.Token](c)
+	ask.Answer(f.Sleep(ask.After))
+	asker.wantError(protocol.CodeNotIdle)
+	f.engine.allow(-1)
+	eventually(t, "the request ends", func() bool { return f.Idle() > 0 })
+}
+
+// An ask that nobody has taken when the server closes is refused.
+func TestSleepAskedWhileClosing(t *testing.T) {
+	f := newFixture(t, nil)
+	f.opts.Wakes = true
+	f.serve()
+	f.SetReady(f.model())
+	asker := f.client()
+	asker.send(&protocol.SleepRequest{})
+	eventually(t, "the ask waits", func() bool { return f.asking() })
+	f.stop()
+	asker.wantError(protocol.CodeDraining)
+}
+
+// asking reports whether a connection's ask for sleep waits.
+func (f *fixture) asking() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for c := range f.conns {
+		if c.asksSleep.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+// A start that waits for a device's memory says so to those who say hello, and no longer once it goes on.
+func TestWaitingIsTold(t *testing.T) {
+	f := start(t, nil)
+	c := f.dial()
+	told := func() string {
+		c.send(&protocol.Hello{Version: 1})
+		return c.wantError(protocol.CodeLoading).WaitsFor
+	}
+	if device := told(); device != "" {
+		t.Errorf("it waits for %q", device)
+	}
+	f.SetWaiting("cuda")
+	if device := told(); device != "cuda" {
+		t.Errorf("it waits for %q", device)
+	}
+	f.SetWaiting("")
+	if device := told(); device != "" {
+		t.Errorf("it waits for %q", device)
 	}
 }

@@ -11,12 +11,13 @@ import (
 // Status returns a snapshot of the server and its engine.
 func (s *Server) Status() *protocol.Status {
 	s.mu.Lock()
-	p, connections := s.phase, len(s.conns)
+	p, connections, idle := s.phase, len(s.conns), s.activityIdle()
 	s.mu.Unlock()
 	st := &protocol.Status{
 		State: p.state, Version: s.opts.Version, PID: os.Getpid(),
 		Doing: p.doing(), Failure: p.failed(),
 		UptimeS: time.Since(s.started).Seconds(), Progress: p.progress, Connections: connections,
+		IdleS: idle.Seconds(),
 	}
 	if p.model != nil {
 		p.model.addStatus(st)
