@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -70,6 +71,8 @@ type anthropicRequest struct {
 	Thinking      *anthropicThinking   `json:"thinking"`
 	OutputConfig  anthropicOutput      `json:"output_config"`
 	OutputFormat  *anthropicFormat     `json:"output_format"` // the older name of output_config.format
+	// ChatTemplateKwargs are variables of the chat template, as in chats.
+	ChatTemplateKwargs variables `json:"chat_template_kwargs"`
 
 	Container  json.RawMessage `json:"container"` // from here on refused
 	MCPServers json.RawMessage `json:"mcp_servers"`
@@ -175,6 +178,7 @@ func (q *anthropicRequest) format() (*client.Format, error) {
 // asked to.
 func (q *anthropicRequest) variables() (map[string]any, error) {
 	v := variables{"enable_thinking": false}
+	maps.Copy(v, q.ChatTemplateKwargs)
 	if q.Thinking != nil {
 		switch q.Thinking.Type {
 		case "enabled", "adaptive":
