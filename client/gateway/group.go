@@ -22,7 +22,8 @@ type group struct {
 	counts   groupCounts
 	choosing sync.Mutex    // held while a generator is chosen
 	restart  time.Duration // to wait for a generator that died
-	lostAt   atomic.Int64  // when one died last with requests of ours, in Unix nanoseconds
+	// lostAt is when a generator died last with requests of ours, or refused one because it stops, in Unix nanoseconds.
+	lostAt atomic.Int64
 }
 
 // groupCounts are what metrics tell of a group.
@@ -36,12 +37,14 @@ func newGroup(name string, waits *shares) *group {
 	return &group{name: name, places: newPlaces(waits), suspects: newSuspects(), restart: restartTime}
 }
 
-// add adds a generator of the model.
-func (g *group) add(o Generator) {
-	g.list = append(g.list, &backend{o: o, index: len(g.list), places: g.places})
+// add adds a generator of the model and returns it.
+func (g *group) add(o Generator) *backend {
+	b := &backend{o: o, index: len(g.list), places: g.places}
+	g.list = append(g.list, b)
 	if len(g.list) > 1 && g.routed == nil {
 		g.routed = newPrefixes(maxPrefixes)
 	}
+	return b
 }
 
 // known returns the model's name for clients if the settings give it, or a connection that still lives.
@@ -102,7 +105,7 @@ func (g *group) first(ask func(*backend) (*client.Client, error)) (*client.Clien
 	return nil, failed
 }
 
-// comesBack reports whether a generator died so short a time ago that it may be restarted still.
+// comesBack reports whether a generator died or stopped so short a time ago that it may be started again still.
 func (g *group) comesBack() bool {
 	return time.Since(time.Unix(0, g.lostAt.Load())) < g.restart
 }
