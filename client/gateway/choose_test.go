@@ -16,8 +16,7 @@ import (
 func busyWith(running ...int64) *group {
 	g := newGroup("m", newShares(8))
 	for _, n := range running {
-		g.add(Generator{Name: "m"})
-		b := g.list[len(g.list)-1]
+		b := g.add(Generator{Name: "m"})
 		b.slots = 4
 		b.running.Store(n)
 	}
@@ -294,6 +293,9 @@ func TestSeveralBusy(t *testing.T) {
 		s := serve(t, Options{Generators: []Generator{{"m", full}, {"m", socket}}})
 		if status, body := s.post("/v1/chat/completions", someChat); status != http.StatusOK {
 			t.Errorf("%s: %d %s", code, status, body)
+		}
+		if stops := s.backends.list[0].comesBack(); stops != (code == protocol.CodeDraining) {
+			t.Errorf("%s: it may be started again: %v", code, stops)
 		}
 	}
 }

@@ -110,7 +110,7 @@ func (g *group) first(ask func(*backend) (*client.Client, error)) (*client.Clien
 	return nil, failed
 }
 
-// comesBack reports whether a generator died, or was woken, so short a time ago that it may be started still.
+// comesBack reports whether a generator died, stopped or was woken so short a time ago that it may be started still.
 func (g *group) comesBack() bool {
 	return time.Since(time.Unix(0, g.lostAt.Load())) < g.restart
 }
