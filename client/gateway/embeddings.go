@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -38,7 +39,7 @@ type inputs struct{ prompts }
 // UnmarshalJSON decodes what prompts decodes.
 func (i *inputs) UnmarshalJSON(text []byte) error {
 	err := i.prompts.UnmarshalJSON(text)
-	if _, own := err.(*apiError); own {
+	if own := (*apiError)(nil); errors.As(err, &own) {
 		return badField("input", "want a text, a list of texts, a list of token ids or a list of such lists")
 	}
 	return err
@@ -215,7 +216,8 @@ func (b *backend) embed(ctx context.Context, user string, req client.EmbedReques
 }
 
 // embedOnce runs req on one connection.
-func (b *backend) embedOnce(ctx context.Context, user string, req client.EmbedRequest) (v *client.Embedding, err error) {
+func (b *backend) embedOnce(ctx context.Context, user string, req client.EmbedRequest) (v *client.Embedding,
+	err error) {
 	l, err := b.borrow(ctx, user)
 	if err != nil {
 		return nil, err

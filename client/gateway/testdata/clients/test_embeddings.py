@@ -63,6 +63,7 @@ class Embeddings(Case):
         self.assertEqual(client.show(MODEL).capabilities, ["embedding"])
 
     def test_langchain(self):
-        embeddings = OpenAIEmbeddings(base_url=URL + "/v1", api_key="any", model=MODEL, check_embedding_ctx_length=False)
+        embeddings = OpenAIEmbeddings(base_url=URL + "/v1", api_key="any", model=MODEL,
+                                      check_embedding_ctx_length=False)
         self.same(embeddings.embed_documents(TEXTS), VECTORS)
         self.same([embeddings.embed_query(TEXTS[0])], VECTORS[:1])
