@@ -75,7 +75,8 @@ func (c *Client) Embed(ctx context.Context, req EmbedRequest) (*Embedding, error
 	case *Error:
 		return nil, m
 	case *Done:
-		return nil, fmt.Errorf("%w: the request ended with %q in place of an embedding", ErrConnectionLost, m.FinishReason)
+		return nil, fmt.Errorf("%w: the request ended with %q in place of an embedding", ErrConnectionLost,
+			m.FinishReason)
 	}
 	return nil, c.cause
 }

@@ -42,8 +42,8 @@ func TestEmbed(t *testing.T) {
 // A generator gets every field of a request, and defaults are left out.
 func TestEmbedCarriesEveryField(t *testing.T) {
 	c, g := connect(t, fakegen.Script{Embeds: true})
-	all := EmbedRequest{Text: "a", Special: new(false), PromptName: new("query"), Normalize: new(false), Dimensions: new(3),
-		Truncate: true, Cache: "off", User: "eva"}
+	all := EmbedRequest{Text: "a", Special: new(false), PromptName: new("query"), Normalize: new(false),
+		Dimensions: new(3), Truncate: true, Cache: "off", User: "eva"}
 	for _, r := range []EmbedRequest{all, {Text: "b"}} {
 		if _, err := c.Embed(t.Context(), r); err != nil {
 			t.Fatal(err)

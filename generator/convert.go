@@ -76,8 +76,8 @@ func (p *program) convert(dir string, job convert.Job) error {
 		return err
 	}
 	if e := job.Config.Embedding; e != nil && len(e.Prompts) > 0 {
-		warnings = append(warnings, "GGUF has no place for the prompts of config_sentence_transformers.json: give the text "+
-			"of one with the text to embed")
+		warnings = append(warnings, "GGUF has no place for the prompts of config_sentence_transformers.json: give the "+
+			"text of one with the text to embed")
 	}
 	for _, w := range warnings {
 		fmt.Fprintf(p.stderr, "reel-generator: %s\n", w)

@@ -84,7 +84,8 @@ type Embeddings struct {
 // and carries the request's id; its code is CodePromptTooLong or CodeBadRequest.
 func (e *Embed) Validate(l Limits, m Embeddings) *Error {
 	g := Generate{Cache: e.Cache, User: e.User}
-	for _, found := range []*Error{e.checkPrompt(l), e.checkTokens(l), e.checkDimensions(m), g.checkCache(l), g.checkUser(l)} {
+	for _, found := range []*Error{e.checkPrompt(l), e.checkTokens(l), e.checkDimensions(m), g.checkCache(l),
+		g.checkUser(l)} {
 		if found != nil {
 			return found.For(e.ID)
 		}

@@ -29,7 +29,8 @@ func TestEmbedValidate(t *testing.T) {
 		{"tokens", embedTokens(0, 4095), testEmbeddings, "", ""},
 		{"no tokens", embedTokens([]int32{}...), testEmbeddings, CodeBadRequest, "tokens is empty"},
 		{"a full context", embedTokens(many[:512]...), testEmbeddings, "", ""},
-		{"too many tokens", embedTokens(many...), testEmbeddings, CodePromptTooLong, "513 tokens: the context holds 512"},
+		{"too many tokens", embedTokens(many...), testEmbeddings, CodePromptTooLong,
+			"513 tokens: the context holds 512"},
 		{"too many, to be cut", func(e *Embed) { embedTokens(many...)(e); e.Truncate = true }, testEmbeddings, "", ""},
 		{"no such token", embedTokens(1, 4096), testEmbeddings, CodeBadRequest, "tokens[1] is 4096"},
 		{"special tokens", func(e *Embed) { embedTokens(1)(e); e.Special = ptr(false) }, testEmbeddings, CodeBadRequest,
@@ -38,19 +39,22 @@ func TestEmbedValidate(t *testing.T) {
 			CodeBadRequest, "without prompt"},
 		{"dimensions at their bounds", dimensions(32), testEmbeddings, "", ""},
 		{"dimensions at their bounds", dimensions(1024), testEmbeddings, "", ""},
-		{"too few dimensions", dimensions(31), testEmbeddings, CodeBadRequest, "dimensions is 31: it must be 32 to 1024"},
+		{"too few dimensions", dimensions(31), testEmbeddings, CodeBadRequest,
+			"dimensions is 31: it must be 32 to 1024"},
 		{"too many dimensions", dimensions(1025), testEmbeddings, CodeBadRequest, "dimensions is 1025"},
 		{"all dimensions", dimensions(1024), whole, "", ""},
 		{"fewer than trained for", dimensions(512), whole, CodeBadRequest, "it was not trained for fewer"},
 		{"cache", func(e *Embed) { e.Cache = ptr("maybe") }, testEmbeddings, CodeBadRequest, `cache is "maybe"`},
-		{"user", func(e *Embed) { e.User = ptr(strings.Repeat("a", 65)) }, testEmbeddings, CodeBadRequest, "user has 65 bytes"},
+		{"user", func(e *Embed) { e.User = ptr(strings.Repeat("a", 65)) }, testEmbeddings, CodeBadRequest,
+			"user has 65 bytes"},
 	} {
 		e := Embed{ID: 7, Prompt: ptr("a")}
 		c.set(&e)
 		switch err := e.Validate(testLimits, c.m); {
 		case c.code == "" && err != nil:
 			t.Errorf("%s: %v", c.name, err)
-		case c.code != "" && (err == nil || err.Code != c.code || !strings.Contains(err.Message, c.want) || *err.ID != 7):
+		case c.code != "" && (err == nil || err.Code != c.code || *err.ID != 7 ||
+			!strings.Contains(err.Message, c.want)):
 			t.Errorf("%s: %+v, want %s with %q", c.name, err, c.code, c.want)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -37,7 +38,7 @@ type inputs struct{ prompts }
 // UnmarshalJSON decodes what prompts decodes.
 func (i *inputs) UnmarshalJSON(text []byte) error {
 	err := i.prompts.UnmarshalJSON(text)
-	if _, own := err.(*apiError); own {
+	if own := (*apiError)(nil); errors.As(err, &own) {
 		return badField("input", "want a text, a list of texts, a list of token ids or a list of such lists")
 	}
 	return err

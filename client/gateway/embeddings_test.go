@@ -57,12 +57,13 @@ func TestEmbeddings(t *testing.T) {
 				t.Errorf("%s: object %q, index %d, want %d", c.body, d.Object, d.Index, i)
 			}
 		}
-		if text := "[" + strings.Join(vectors, ",") + "]"; text != c.data || got.Object != "list" || got.Model != "fake" ||
-			got.Usage["prompt_tokens"] != c.tokens || got.Usage["total_tokens"] != c.tokens {
+		if text := "[" + strings.Join(vectors, ",") + "]"; text != c.data || got.Object != "list" ||
+			got.Model != "fake" || got.Usage["prompt_tokens"] != c.tokens || got.Usage["total_tokens"] != c.tokens {
 			t.Errorf("%s: %s, want %s and %d tokens", c.body, body, c.data, c.tokens)
 		}
 	}
-	if _, text := s.get("/metrics"); !strings.Contains(text, `reel_gateway_tokens_total{kind="prompt",model="fake"} 20`) ||
+	_, text := s.get("/metrics")
+	if !strings.Contains(text, `reel_gateway_tokens_total{kind="prompt",model="fake"} 20`) ||
 		!strings.Contains(text, `reel_gateway_tokens_total{kind="cached",model="fake"} 8`) {
 		t.Errorf("metrics count other tokens: %s", text)
 	}
@@ -213,7 +214,7 @@ func TestOllamaEmbeddings(t *testing.T) {
 func TestEmbeddingsHangUp(t *testing.T) {
 	base, g := beside(t, fakegen.Script{Embeds: true, Ending: fakegen.Hang})
 	ctx, hangUp := context.WithCancel(t.Context())
-	r, _ := http.NewRequestWithContext(ctx, "POST", base+"/v1/embeddings",
+	r, _ := http.NewRequestWithContext(ctx, http.MethodPost, base+"/v1/embeddings",
 		strings.NewReader(`{"model":"fake","input":["a","b"]}`))
 	gone := make(chan struct{})
 	go func() {

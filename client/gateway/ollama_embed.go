@@ -7,8 +7,8 @@ import (
 	"reel.internal/reel/client"
 )
 
-// ollamaEmbedRequest is the body of /api/embed, and with Prompt that of the older /api/embeddings. Other fields, such as
-// keep_alive and options, change no vector.
+// ollamaEmbedRequest is the body of /api/embed, and with Prompt that of the older /api/embeddings. Other fields, such
+// as keep_alive and options, change no vector.
 type ollamaEmbedRequest struct {
 	Model      string `json:"model"`
 	Input      texts  `json:"input"`
@@ -65,7 +65,8 @@ func (g *Gateway) embeddingsOllama(w http.ResponseWriter, r *http.Request) error
 		writeJSON(w, http.StatusOK, map[string]any{"embedding": []float32{}})
 		return nil
 	}
-	all, _, done, err := g.embeddings(r, m, []client.EmbedRequest{{Text: q.Prompt, Normalize: new(false), Truncate: true}})
+	req := client.EmbedRequest{Text: q.Prompt, Normalize: new(false), Truncate: true}
+	all, _, done, err := g.embeddings(r, m, []client.EmbedRequest{req})
 	defer done()
 	if err != nil {
 		return err

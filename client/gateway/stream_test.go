@@ -96,7 +96,8 @@ func TestHangUpCancels(t *testing.T) {
 func TestErrors(t *testing.T) {
 	for code, want := range map[string]int{
 		"bad_request": 400, "bad_format": 400, "format_unavailable": 400, "prompt_too_long": 400,
-		"no_chat_template": 400, "template_failed": 400, "no_generation": 400, "no_embeddings": 400, "loading": 503, "shutdown": 503, "device_failed": 503,
+		"no_chat_template": 400, "template_failed": 400, "no_generation": 400, "no_embeddings": 400,
+		"loading": 503, "shutdown": 503, "device_failed": 503,
 		"model_changed": 503, "configuration": 503,
 		"internal": 500, "format_failed": 500, "something_new": 500, "forbidden": 403,
 	} {

@@ -179,7 +179,8 @@ func TestEmbeddingsOfLines(t *testing.T) {
 	for i := range 150 {
 		lines = append(lines, strings.Repeat("fox ", 1+i%90)+fmt.Sprint(i))
 	}
-	all := strings.Split(strings.TrimSuffix(input(g.reel("embed", "--lines"), strings.Join(lines, "\n")).run(0), "\n"), "\n")
+	printed := input(g.reel("embed", "--lines"), strings.Join(lines, "\n")).run(0)
+	all := strings.Split(strings.TrimSuffix(printed, "\n"), "\n")
 	if len(all) != len(lines) {
 		t.Fatalf("%d vectors of %d lines", len(all), len(lines))
 	}
@@ -234,20 +235,21 @@ func TestEmbeddingsOverHTTP(t *testing.T) {
 	want := embeddedTexts(t)
 	post := func(path, body string, into any) {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), "POST", url+path, strings.NewReader(body))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+path, strings.NewReader(body))
 		must(t, err)
 		r.Header.Set("Authorization", "Bearer "+keyA)
 		reply, err := http.DefaultClient.Do(r)
 		must(t, err)
 		defer reply.Body.Close()
-		if must(t, json.NewDecoder(reply.Body).Decode(into)); reply.StatusCode != 200 {
+		if must(t, json.NewDecoder(reply.Body).Decode(into)); reply.StatusCode != http.StatusOK {
 			t.Fatalf("%s: %d", path, reply.StatusCode)
 		}
 	}
 	var openAI struct {
 		Data []struct{ Embedding []float32 }
 	}
-	post("/v1/embeddings", fmt.Sprintf(`{"model":"qwen3-embedding","input":[%q,%q]}`, want[0].Text, want[1].Text), &openAI)
+	two := fmt.Sprintf("[%q,%q]", want[0].Text, want[1].Text)
+	post("/v1/embeddings", `{"model":"qwen3-embedding","input":`+two+`}`, &openAI)
 	var encoded struct{ Data []struct{ Embedding []byte } }
 	post("/v1/embeddings", `{"model":"qwen3-embedding","encoding_format":"base64","input":[`+
 		string(mustJSON(t, want[1].Tokens))+`]}`, &encoded)
@@ -273,7 +275,8 @@ func TestEmbeddingsAreRefused(t *testing.T) {
 	must(t, os.CopyFS(dir, os.DirFS(embedderDir)))
 	file := filepath.Join(dir, "1_Pooling", "config.json")
 	must(t, os.WriteFile(file, []byte(`{"pooling_mode_mean_tokens": true}`), 0o600))
-	p := prepare(t, "reel-generator", "--model", dir, "--device", "host", "--socket", filepath.Join(tempDir(t), "s")).start()
+	socket := filepath.Join(tempDir(t), "s")
+	p := prepare(t, "reel-generator", "--model", dir, "--device", "host", "--socket", socket).start()
 	p.wantExit(78)
 	if text := p.stderr.String(); !strings.Contains(text, "1_Pooling/config.json: pooling [mean]") {
 		t.Errorf("%s", text)

@@ -41,11 +41,13 @@ func (b *both) vectors(cols, sampled, padding int) {
 		b.t.Cleanup(func() { b.must(b.devices[on].Free(records)) })
 		rings[on] = mapped
 		return kernels.Vector{X: x[on], Index: index[on], Norm: norm[on], Rows: s.rows[on], Slots: s.slots[on],
-			Records: records, Vectors: vectors[on], T: n, N: n, Cols: cols, RingSlots: stagerRing, MaxSamples: n, Eps: 1e-6}
+			Records: records, Vectors: vectors[on], T: n, N: n, Cols: cols, RingSlots: stagerRing, MaxSamples: n,
+			Eps: 1e-6}
 	})
 	host, gpu := read[float32](b, 0, vectors[0]), read[float32](b, 1, vectors[1])
 	for i, want := range host {
-		if got := gpu[i]; !(math.Abs(float64(got-want)) <= 1e-6*(1+math.Abs(float64(want)))) && (want == want || got == got) {
+		got, within := gpu[i], 1e-6*(1+math.Abs(float64(want)))
+		if unwritten := want != want && got != got; !unwritten && !(math.Abs(float64(got-want)) <= within) {
 			b.t.Fatalf("element %d of %d columns is %v, wants %v", i, cols, got, want)
 		}
 	}

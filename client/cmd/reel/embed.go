@@ -49,15 +49,16 @@ func (a *app) embedCommand() *cobra.Command {
 	flags.Int32SliceVar(&r.Tokens, "tokens", nil, "the text as token `ids`, such as 1,2,3")
 	flags.Lookup("tokens").DefValue = ""
 	flags.Var(optional("name", &r.PromptName, func(s string) (string, error) { return s, nil }), "prompt-name",
-		"put the model's own prompt of this name before the text, such as query; --prompt-name=: none (default: the model's)")
+		"put the model's own prompt of this name before the text, such as query; --prompt-name=: none "+
+			"(default: the model's)")
 	flags.Var(optional("bool", &r.Normalize, strconv.ParseBool), "normalize",
 		"give vectors the length 1; --normalize=false: as the model computes them (default: the model's)")
 	flags.Lookup("normalize").NoOptDefVal = "true"
 	flags.Var(optional("int", &r.Dimensions, strconv.Atoi), "dimensions", "so many leading elements (default: all)")
 	flags.BoolVar(&r.Truncate, "truncate", false, "cut a text that does not fit the context")
 	flags.Var(oneOf{&r.Cache, []string{protocol.CacheOn, protocol.CacheRead, protocol.CacheOff}}, "cache",
-		"begin with cached pages of earlier texts and leave this text's (on), only begin with them (read), or neither (off) "+
-			"(default on)")
+		"begin with cached pages of earlier texts and leave this text's (on), only begin with them (read), or "+
+			"neither (off) (default on)")
 	a.specialFlag(flags, "as tokens")
 	userFlag(flags, &r.User, "whose request it is, within your uid")
 	flags.BoolVar(&e.json, "json", false, "print each embedding as a JSON object, with its usage")

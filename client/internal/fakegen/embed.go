@@ -49,7 +49,8 @@ func (s *session) refused(m *protocol.Embed) *protocol.Error {
 	case s.g.Error != nil:
 		return s.g.Error.For(m.ID)
 	case !s.g.Embeds:
-		return protocol.Errorf(protocol.CodeNoEmbeddings, "serve a model that is", "fake is not meant for embeddings").For(m.ID)
+		return protocol.Errorf(protocol.CodeNoEmbeddings, "serve a model that is",
+			"fake is not meant for embeddings").For(m.ID)
 	case e != nil:
 		return e
 	}

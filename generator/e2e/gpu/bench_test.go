@@ -74,8 +74,8 @@ func BenchmarkGPUMissingGraph(b *testing.B) {
 	}
 }
 
-// BenchmarkGPUEmbeddings measures a model for embeddings, such as one of the shape qwen3-embedding-0.6b: the median time
-// of a text, and texts a second with 64 at once, by the number of tokens.
+// BenchmarkGPUEmbeddings measures a model for embeddings, such as one of the shape qwen3-embedding-0.6b: the median
+// time of a text, and texts a second with 64 at once, by the number of tokens.
 func BenchmarkGPUEmbeddings(b *testing.B) {
 	if os.Getenv("REEL_BENCH_MODEL") == "" {
 		b.Skip("wants REEL_BENCH_MODEL, a model for embeddings")

@@ -27,8 +27,8 @@ func (l *Prepared) openDraft(target model.Config, limits []memlimit.Limit) (*dra
 		return nil, nil
 	}
 	if target.Embedding != nil {
-		return nil, config.Refuse(config.ErrConfig, "--draft %s: the model is for embeddings and draws no tokens: leave --draft "+
-			"out", l.options.DraftModel())
+		return nil, config.Refuse(config.ErrConfig, "--draft %s: the model is for embeddings and draws no tokens: "+
+			"leave --draft out", l.options.DraftModel())
 	}
 	place, files, err := draftFiles(l.options.DraftModel())
 	if err != nil {
@@ -55,8 +55,8 @@ func (l *Prepared) openDraft(target model.Config, limits []memlimit.Limit) (*dra
 	}
 	vocab := target.Vocab
 	if s.config.Embedding != nil {
-		return nil, config.Refuse(config.ErrConfig, "%w", errors.Join(
-			fmt.Errorf("--draft %s: it is a model for embeddings, which draws no tokens: give another", place), s.tensors.Close()))
+		err = fmt.Errorf("--draft %s: it is a model for embeddings, which draws no tokens: give another", place)
+		return nil, config.Refuse(config.ErrConfig, "%w", errors.Join(err, s.tensors.Close()))
 	}
 	if err = sameTokens(l.tokenizer, other.tokenizer, vocab, s.config.Vocab); err != nil {
 		err = fmt.Errorf("--draft %s: %w: give a smaller model of the same family, or --draft lookup", place, err)

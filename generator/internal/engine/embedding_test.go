@@ -154,8 +154,9 @@ func TestEmbeddingsAreCancelled(t *testing.T) {
 		s, h := b.submit(embedding(make([]int32, 60)))
 		b.Cancel(h)
 		<-s.ended
-		if s.finish.Err != nil || s.finish.Reason != protocol.FinishCancelled && s.finish.Reason != protocol.FinishStop {
-			t.Fatalf("ended with %+v", s.finish)
+		f := s.finish
+		if f.Err != nil || f.Reason != protocol.FinishCancelled && f.Reason != protocol.FinishStop {
+			t.Fatalf("ended with %+v", f)
 		}
 	}
 	b.baseline()

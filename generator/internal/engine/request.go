@@ -43,8 +43,8 @@ type Bias = kernels.Bias
 type Request struct {
 	Tokens    []int32 // the prompt, 1 to context-1 ids, or up to context for an embedding
 	MaxTokens int     // at least 1
-	// Vector asks for the embedding of Tokens, as wide as the model. It is written before a Finish without an error, and
-	// until then the engine's alone. The Sink gets no token, and the fields that say how to draw one mean nothing.
+	// Vector asks for the embedding of Tokens, as wide as the model. It is written before a Finish without an error,
+	// and until then the engine's alone. The Sink gets no token, and the fields that say how to draw one mean nothing.
 	Vector    []float32
 	IgnoreEOS bool
 	Sampling  Sampling

@@ -63,8 +63,8 @@ func RunPerplexity(o config.Options, w Windows, texts []string, version string) 
 		return nil, err
 	}
 	if l.Model.Config.Embedding != nil {
-		return nil, config.Refuse(config.ErrConfig, "%s is meant for embeddings and predicts no text: score a model that "+
-			"draws tokens", l.Name)
+		return nil, config.Refuse(config.ErrConfig, "%s is meant for embeddings and predicts no text: score a model "+
+			"that draws tokens", l.Name)
 	}
 	p := &Perplexity{Model: l.Name, Device: l.Hardware.Name(), Version: version, Bytes: l.Model.WeightBytes()}
 	if err := p.score(&l, w, texts); err != nil {

@@ -45,8 +45,8 @@ func (c Config) Embedder(read func(name string) ([]byte, error)) (Config, error)
 	var steps []struct{ Path, Type string }
 	found, err := readJSON(read, modulesFile, &steps)
 	if err == nil && !found && c.headless {
-		err = fmt.Errorf("%w: config.json: architectures names a model without a head, and there is no %s that says what "+
-			"it is for", ErrUnsupported, modulesFile)
+		err = fmt.Errorf("%w: config.json: architectures names a model without a head, and there is no %s that says "+
+			"what it is for", ErrUnsupported, modulesFile)
 	}
 	if err != nil || !found {
 		return c, err
@@ -56,8 +56,9 @@ func (c Config) Embedder(read func(name string) ([]byte, error)) (Config, error)
 		kind := step.Type[strings.LastIndexByte(step.Type, '.')+1:]
 		if !strings.HasPrefix(step.Type, "sentence_transformers.") || i > 2 || kind != [...]string{"Transformer",
 			"Pooling", "Normalize"}[i] || i == 0 && step.Path != "" {
-			return c, fmt.Errorf("%w: %s: step %d is %.80q in %.40q: this build computes a Transformer in the checkpoint's "+
-				"own folder, then Pooling, then Normalize or nothing", ErrUnsupported, modulesFile, i, step.Type, step.Path)
+			return c, fmt.Errorf("%w: %s: step %d is %.80q in %.40q: this build computes a Transformer in the "+
+				"checkpoint's own folder, then Pooling, then Normalize or nothing", ErrUnsupported, modulesFile, i,
+				step.Type, step.Path)
 		}
 	}
 	if len(steps) < 2 {
@@ -145,7 +146,8 @@ func checkPooling(read func(string) ([]byte, error), folder string) error {
 	case err != nil:
 		return err
 	case !found:
-		return fmt.Errorf("model: %w: %s, which %s names: download the whole repository", fs.ErrNotExist, name, modulesFile)
+		return fmt.Errorf("model: %w: %s, which %s names: download the whole repository", fs.ErrNotExist, name,
+			modulesFile)
 	case !slices.Equal(modes, []string{"lasttoken"}):
 		return fmt.Errorf("%w: %s: pooling %.80v: this build computes lasttoken alone", ErrUnsupported, name, modes)
 	}
@@ -162,7 +164,8 @@ func (e *Embedding) readPrompts(read func(string) ([]byte, error)) error {
 		return err
 	}
 	if _, ok := f.Prompts[f.Default]; f.Default != "" && !ok {
-		return fmt.Errorf("model: %s: default_prompt_name is %.40q, and prompts has none of that name", promptsFile, f.Default)
+		return fmt.Errorf("model: %s: default_prompt_name is %.40q, and prompts has none of that name", promptsFile,
+			f.Default)
 	}
 	e.Prompts, e.Default = f.Prompts, f.Default
 	return nil

@@ -94,7 +94,8 @@ func TestEmbeddingsEqualSentenceTransformers(t *testing.T) {
 }
 
 // compareEmbeddings compares all vectors, in chunks of several sizes, and returns the largest relative error.
-func compareEmbeddings(t *testing.T, dev device.Device, m *model.Model, kv kernels.DType, within float64) (worst float64) {
+func compareEmbeddings(t *testing.T, dev device.Device, m *model.Model, kv kernels.DType,
+	within float64) (worst float64) {
 	t.Helper()
 	for _, g := range goldenVectors(t, m.Config.Hidden) {
 		var first []float32
@@ -270,9 +271,11 @@ func TestEmbedderIsRefused(t *testing.T) {
 		"no step that pools": {pipeline(modules(transformer)), model.ErrUnsupported},
 		"Dense": {pipeline(modules(transformer, poolingStep, "sentence_transformers.models.Dense")),
 			model.ErrUnsupported},
-		"step 3":                   {pipeline(modules(transformer, poolingStep, normalize, normalize)), model.ErrUnsupported},
-		"custom_st":                {pipeline(modules("custom_st.Transformer", poolingStep)), model.ErrUnsupported},
-		"../x":                     {pipeline(strings.ReplaceAll(wholePipeline, "1_Pooling", "../x")), model.ErrUnsupported},
+		"step 3": {pipeline(modules(transformer, poolingStep, normalize, normalize)),
+			model.ErrUnsupported},
+		"custom_st": {pipeline(modules("custom_st.Transformer", poolingStep)), model.ErrUnsupported},
+		"../x": {pipeline(strings.ReplaceAll(wholePipeline, "1_Pooling", "../x")),
+			model.ErrUnsupported},
 		"modules.json: unexpected": {pipeline(`{`), nil},
 		"do_lower_case":            {beside(lengths, `{"do_lower_case": true}`), model.ErrUnsupported},
 		"max_seq_length is 0":      {beside(lengths, `{"max_seq_length": 0}`), nil},

@@ -53,7 +53,8 @@ const (
 // ggufKeys are the keys that may be there. Others may change the pass, so they are refused unless they are 0.
 var ggufKeys = []string{keyContext, keyHidden, keyInner, keyLayers, keyHeads, keyKVHeads, keyHeadDim, keyValueDim,
 	keyEps, keyWindow, keyRotated, keyTheta, keyScaling, keyScale, keyOriginal, keyAttnFactor, keyFinetuned, keyVocab,
-	keyExperts, keyUsed, keyLayout, keyYarnLog, keyYarnMix, keyBetaFast, keyBetaSlow, keyQueryScale, keyQueryFrom, keyPooling}
+	keyExperts, keyUsed, keyLayout, keyYarnLog, keyYarnMix, keyBetaFast, keyBetaSlow, keyQueryScale, keyQueryFrom,
+	keyPooling}
 
 // ParseGGUF returns the config of a GGUF file, from its metadata and the presence of tensors, and its tensors under
 // their published names. It may read the divisors of RoPE's frequencies. Errors: ErrUnsupported, ErrTensor,

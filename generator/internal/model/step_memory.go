@@ -84,7 +84,7 @@ type StepMemory struct {
 	logits   device.Buffer // float32 [MaxSamples][vocab]; of a model for embeddings none
 	edited   device.Buffer // float32 [MaxSamples][vocab]: logits after penalties, biases and mask; none likewise
 
-	vectors   device.Buffer  // float32 [RingSlots][MaxSamples][hidden]: the vector ring of such a model, pinned; or none
+	vectors   device.Buffer  // float32 [RingSlots][MaxSamples][hidden]: the vector ring of such a model, pinned
 	vectorMap *device.Mapped // the same as the host sees it
 
 	sampledX     device.Buffer // float32 [MaxSamples][hidden]: x of a prefill pass's sampled rows

@@ -44,7 +44,8 @@ func (c *conn) generate(m *protocol.Generate, received time.Time) *protocol.Erro
 // returns nil and nil for a request that is over, as it wants its prompt's tokens counted alone.
 func (c *conn) admit(model *Model, m *protocol.Generate, received time.Time) (*request, *protocol.Error) {
 	if model.Embedding != nil {
-		return nil, protocol.Errorf(protocol.CodeNoGeneration, "send embed, as reel embed does, or serve a model that draws tokens",
+		return nil, protocol.Errorf(protocol.CodeNoGeneration,
+			"send embed, as reel embed does, or serve a model that draws tokens",
 			"%s is meant for embeddings and draws no tokens", model.Name)
 	}
 	if e := c.checkRequests(m.ID); e != nil {

@@ -193,7 +193,8 @@ func (r *embedding) end(f *engine.Finish) (msg any, reason string) {
 		e := asError(r.model.Cause(f.Err)).For(r.id)
 		return e, e.Code
 	case f.Reason == protocol.FinishCancelled:
-		return &protocol.Done{ID: r.id, FinishReason: f.Reason, Usage: f.Usage, Timing: f.Timing, Graphs: f.Graphs}, f.Reason
+		return &protocol.Done{ID: r.id, FinishReason: f.Reason, Usage: f.Usage, Timing: f.Timing,
+			Graphs: f.Graphs}, f.Reason
 	}
 	v := r.vector[:r.dimensions]
 	if r.normalize {

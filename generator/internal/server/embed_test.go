@@ -66,9 +66,11 @@ func TestEmbed(t *testing.T) {
 		{protocol.Embed{Tokens: []int32{4, 5, 6}}, scaled(3, 4, 0, 3)},
 		{protocol.Embed{Tokens: []int32{4, 5, 6}, Dimensions: new(2)}, protocol.Vector{0.6, 0.8}},
 		{protocol.Embed{Tokens: []int32{4, 5, 6}, Dimensions: new(2), Normalize: new(false)}, protocol.Vector{3, 4}},
-		{protocol.Embed{Prompt: new("ab"), PromptName: new("query"), Normalize: new(false)}, protocol.Vector{6, '<', 0, 3}},
+		{protocol.Embed{Prompt: new("ab"), PromptName: new("query"), Normalize: new(false)},
+			protocol.Vector{6, '<', 0, 3}},
 		{protocol.Embed{Prompt: new("ab"), PromptName: new(""), Normalize: new(false)}, protocol.Vector{4, '<', 0, 3}},
-		{protocol.Embed{Tokens: make([]int32, testContext), Normalize: new(false)}, protocol.Vector{testContext, 0, 0, 3}},
+		{protocol.Embed{Tokens: make([]int32, testContext), Normalize: new(false)},
+			protocol.Vector{testContext, 0, 0, 3}},
 	} {
 		r.m.ID = 7
 		e, ok := c.embedded(r.m).(*protocol.Embedding)
@@ -140,7 +142,8 @@ func TestEmbedIsRefused(t *testing.T) {
 		code string
 		says string
 	}{
-		{&protocol.Embed{ID: 3, Prompt: new("a"), PromptName: new("other")}, protocol.CodeBadRequest, `prompts ["query"]`},
+		{&protocol.Embed{ID: 3, Prompt: new("a"), PromptName: new("other")}, protocol.CodeBadRequest,
+			`prompts ["query"]`},
 		{&protocol.Embed{ID: 3, Prompt: new("a"), Dimensions: new(1)}, protocol.CodeBadRequest, "dimensions is 1"},
 		{&protocol.Embed{ID: 3, Prompt: new("!")}, protocol.CodeBadRequest, "cannot be tokenized"},
 		{&protocol.Embed{ID: 3, Prompt: new("[PAD]")}, protocol.CodeBadRequest, "without weights"},
@@ -148,7 +151,8 @@ func TestEmbedIsRefused(t *testing.T) {
 		{&protocol.Generate{ID: 3, Prompt: new("a")}, protocol.CodeNoGeneration, "fake is meant for embeddings"},
 	} {
 		c.send(r.msg)
-		if e, ok := c.reply().(*protocol.Error); !ok || e.Code != r.code || !strings.Contains(e.Message, r.says) || *e.ID != 3 {
+		if e, ok := c.reply().(*protocol.Error); !ok || e.Code != r.code || *e.ID != 3 ||
+			!strings.Contains(e.Message, r.says) {
 			t.Errorf("%+v: %+v, want %s with %q", r.msg, e, r.code, r.says)
 		}
 	}
@@ -165,7 +169,8 @@ func TestEmbedIsRefused(t *testing.T) {
 	}
 }
 
-// An embed shares ids and bounds with completions: it is cancelled, ends with its connection, and fails with its engine.
+// An embed shares ids and bounds with completions: it is cancelled, refused when the queue is full, and fails with its
+// engine.
 func TestEmbedIsARequest(t *testing.T) {
 	f := embedder(t)
 	f.engine.allow(0)
@@ -187,7 +192,8 @@ func TestEmbedIsARequest(t *testing.T) {
 		t.Errorf("%+v, want %s", e, protocol.CodeDuplicateID)
 	}
 	f.engine.refuseNext(engine.ErrBusy)
-	if e, ok := c.embedded(protocol.Embed{ID: 3, Prompt: new("b")}).(*protocol.Error); !ok || e.Code != protocol.CodeBusy {
+	if e, ok := c.embedded(protocol.Embed{ID: 3, Prompt: new("b")}).(*protocol.Error); !ok ||
+		e.Code != protocol.CodeBusy {
 		t.Errorf("%+v, want %s", e, protocol.CodeBusy)
 	}
 	f.engine.stop(engine.ErrNumeric)

@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+EMBEDDER = os.path.join(HERE, "../../../../generator/internal/model/testdata/qwen3-embedding")
 TEMPLATE = os.path.join(HERE, "template.jinja")
 KEY = "key-of-the-tests"
 
@@ -68,9 +69,15 @@ def serve(stack, bin, scripted):
     url = gateway(stack, bin, "--api-key-file", keys, "--queue", "1", "--ping", "50ms",
                   *(f"--generator={name}={socket}" for name, socket in sockets.items()))
     readme = gateway(stack, bin, "--generator", sockets["reel-tiny"], "--alias", "smollm2=reel-tiny")
+    vectors = os.path.join(folder, "embedder.sock")
+    stack.enter_context(program(os.path.join(bin, "reel-generator"), "--device", "host", "--log-level", "warn",
+                                "--model", EMBEDDER, "--socket", vectors))
+    embedder = gateway(stack, bin, "--generator", vectors)
     await_models(url, 3)
-    await_models(readme, 1)
-    return {"REEL_GATEWAY": url, "REEL_KEY": KEY, "REEL_CANCELS": cancels, "REEL_README": readme}
+    for other in readme, embedder:
+        await_models(other, 1)
+    return {"REEL_GATEWAY": url, "REEL_KEY": KEY, "REEL_CANCELS": cancels, "REEL_README": readme,
+            "REEL_EMBEDDER": embedder}
 
 
 def main(bin, scripted):

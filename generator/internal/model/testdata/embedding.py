@@ -25,7 +25,8 @@ from transformers import Qwen3Config, Qwen3Model
 
 FOLDER = Path(__file__).parent / "qwen3-embedding"
 END, PROMPT = "<|endoftext|>", "Instruct: Find passages that answer the query\nQuery:"
-SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+         r"|\s+(?!\S)|\s+")
 TEXTS = [("a", ""), ("The quick brown fox.", ""), ("What is a fox?", "query"), ("naïve € 文字\n\n  x", "document"),
          ("ends with <|endoftext|>", ""), ("The capital of China is Beijing. " * 8, ""), ("query " * 60, "query")]
 
@@ -36,7 +37,8 @@ def tokenizer():
     t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(__import__("tokenizers").Regex(SPLIT), "isolated"),
                                                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     t.decoder = decoders.ByteLevel(add_prefix_space=False, use_regex=False)
-    trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=[])
+    trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+                                  special_tokens=[])
     t.train_from_iterator([PROMPT] + [text for text, _ in TEXTS], trainer)
     t.add_special_tokens([AddedToken(s, special=True) for s in (END, "<|im_start|>", "<|im_end|>")])
     t.post_processor = processors.Sequence([

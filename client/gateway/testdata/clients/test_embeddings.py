@@ -1,0 +1,69 @@
+"""openai-python, ollama-python and LangChain against a gateway before a model for embeddings, with the vectors of
+sentence-transformers."""
+
+import json
+import os
+import struct
+
+import ollama
+import openai
+from langchain_openai import OpenAIEmbeddings
+
+from common import Case
+
+URL = os.environ["REEL_EMBEDDER"]
+MODEL = "qwen3-embedding"
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                      "../../../../generator/internal/model/testdata", MODEL)
+
+
+def golden():
+    """Texts without a prompt, with their tokens and vectors of length 1."""
+    with open(os.path.join(FOLDER, "golden.json"), encoding="utf-8") as file:
+        cases = json.load(file)
+    with open(os.path.join(FOLDER, "vectors.f32"), "rb") as file:
+        values = [v for (v,) in struct.iter_unpack("<f", file.read())]
+    width = len(values) // len(cases) // 2
+    for i, case in enumerate(cases):
+        if case["prompt"] != "query":
+            yield case["text"], case["tokens"], values[(2 * i + 1) * width:(2 * i + 2) * width]
+
+
+TEXTS, TOKENS, VECTORS = map(list, zip(*golden()))
+
+
+class Embeddings(Case):
+    def same(self, got, want):
+        self.assertEqual(len(got), len(want))
+        for g, w in zip(got, want):
+            self.assertEqual(len(g), len(w))
+            self.assertLess(max(abs(a - b) for a, b in zip(g, w)), 1e-5)
+
+    def test_openai(self):
+        client = openai.OpenAI(base_url=URL + "/v1", api_key="any")
+        for options in {}, {"encoding_format": "float"}:  # by default in base64
+            with self.subTest(options):
+                answer = client.embeddings.create(model=MODEL, input=TEXTS, **options)
+                self.same([d.embedding for d in answer.data], VECTORS)
+                self.assertEqual(answer.usage.prompt_tokens, sum(map(len, TOKENS)))
+        self.same([client.embeddings.create(model=MODEL, input=TOKENS[1]).data[0].embedding], VECTORS[1:2])
+        self.assertEqual(len(client.embeddings.create(model=MODEL, input="a", dimensions=32).data[0].embedding), 32)
+        with self.assertRaises(openai.BadRequestError):
+            client.embeddings.create(model=MODEL, input="a", dimensions=31)
+        with self.assertRaises(openai.BadRequestError) as refused:
+            client.completions.create(model=MODEL, prompt="a")
+        self.assertEqual(refused.exception.code, "no_generation")
+
+    def test_ollama(self):
+        client = ollama.Client(host=URL, timeout=30)
+        self.same(client.embed(MODEL, TEXTS).embeddings, VECTORS)
+        one = client.embeddings(MODEL, TEXTS[1]).embedding  # of the length that the model computes
+        length = sum(v * v for v in one) ** 0.5
+        self.same([[v / length for v in one]], VECTORS[1:2])
+        self.assertEqual(client.show(MODEL).capabilities, ["embedding"])
+
+    def test_langchain(self):
+        embeddings = OpenAIEmbeddings(base_url=URL + "/v1", api_key="any", model=MODEL,
+                                      check_embedding_ctx_length=False)
+        self.same(embeddings.embed_documents(TEXTS), VECTORS)
+        self.same([embeddings.embed_query(TEXTS[0])], VECTORS[:1])
