@@ -190,6 +190,7 @@ class OpenAIPython(Case):
 
         async def cancel():
             async with openai.AsyncOpenAI(base_url=V1, api_key=KEY, max_retries=0) as c:
+                await c.chat.completions.create(model=SCRIPTED, messages=user("text"))  # loads what the client needs
                 task = asyncio.create_task(c.chat.completions.create(model=SCRIPTED, messages=user(prompt)))
                 await asyncio.sleep(0.3)
                 task.cancel()
