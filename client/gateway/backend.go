@@ -77,17 +77,15 @@ func (b *backend) dial(ctx context.Context, o client.Options) (*client.Client, e
 
 // learn takes over what a generator says of itself.
 func (b *backend) learn(c *client.Client) {
-	l := c.Limits()
-	b.mu.Lock()
-	b.model, b.identity, b.slots, b.down = c.Model(), c.Identity(), l.MaxBatch, time.Time{}
-	b.mu.Unlock()
-	b.offer(min(maxBackendConnections*l.Requests, l.MaxBatch+l.Queue))
-}
-
-// offer sets the number of places that the generator gives.
-func (b *backend) offer(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.model, b.identity, b.slots, b.down = c.Model(), c.Identity(), c.Limits().MaxBatch, time.Time{}
+	b.offer(c.Limits())
+}
+
+// offer gives as many places as the generator's bounds allow. b.mu is held.
+func (b *backend) offer(l client.Limits) {
+	n := min(maxBackendConnections*l.Requests, l.MaxBatch+l.Queue)
 	b.places.grow(n - b.offered)
 	b.offered = n
 }
@@ -160,6 +158,7 @@ func (b *backend) keep(ctx context.Context, c *client.Client, err error) (*clien
 		return b.control, nil
 	}
 	b.control, b.failed = c, nil
+	b.offer(c.Limits()) // it may have been missed meanwhile
 	return c, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"reel.internal/reel/client"
 	"reel.internal/reel/client/internal/fakegen"
 	"reel.internal/reel/protocol"
 )
@@ -15,8 +16,7 @@ import (
 func busyWith(running ...int64) *group {
 	g := newGroup("m", newShares(8))
 	for _, n := range running {
-		g.add(Generator{Name: "m"})
-		b := g.list[len(g.list)-1]
+		b := g.add(Generator{Name: "m"})
 		b.slots = 4
 		b.running.Store(n)
 	}
@@ -199,8 +199,16 @@ func TestPlacesOfSeveral(t *testing.T) {
 		}
 	}
 	g.list[1].o.Socket = "/nowhere/g.sock"
+	if _, err := g.list[1].borrow(t.Context(), "b", false); err == nil || g.places.total != 8 {
+		t.Errorf("%v, %d places, want 8: a connection lives", err, g.places.total)
+	}
+	g.list[1].close()
 	if _, err := g.list[1].borrow(t.Context(), "b", false); err == nil || g.places.total != 4 {
 		t.Errorf("%v, %d places, want 4", err, g.places.total)
+	}
+	_, g.list[1].o.Socket = fake(t, fakegen.Script{Slots: 2})
+	if _, err := g.list[1].describe(t.Context()); err != nil || g.places.total != 8 {
+		t.Errorf("%v, %d places, want 8 again", err, g.places.total)
 	}
 }
 
@@ -230,18 +238,49 @@ func TestSharedIdentity(t *testing.T) {
 
 // TestSleeperIsWokenLast: of several generators one that sleeps is woken only if no other one takes the request.
 func TestSleeperIsWokenLast(t *testing.T) {
-	awake, first := fake(t, fakegen.Script{Chat: true, Pieces: []string{"awake"}})
+	_, awake := fake(t, fakegen.Script{Chat: true, Pieces: []string{"awake"}})
 	_, sleeping := fake(t, fakegen.Script{Chat: true, Pieces: []string{"woken"}})
 	writeSleeping(t, sleeping)
-	s := serve(t, Options{Generators: []Generator{{"m", sleeping}, {"m", first}}})
-	if _, body := s.post("/v1/chat/completions", someChat); !strings.Contains(body, "awake") {
-		t.Error(body)
+	for _, c := range []struct{ first, second, answers string }{
+		{sleeping, awake, "awake"}, {awake, sleeping, "awake"},
+		{sleeping, "/nowhere/g.sock", "woken"}, {"/nowhere/g.sock", sleeping, "woken"},
+	} {
+		s := serve(t, Options{Generators: []Generator{{"m", c.first}, {"m", c.second}}})
+		if _, body := s.post("/v1/chat/completions", someChat); !strings.Contains(body, c.answers) {
+			t.Errorf("%+v: %s", c, body)
+		}
 	}
-	s.backends.list[0].list[1].o.Socket = "/nowhere/g.sock"
-	s.backends.close()
-	eventually(t, "the connections have ended", func() bool { n, _ := awake.Gone(); return n >= 2 })
-	if _, body := s.post("/v1/chat/completions", someChat); !strings.Contains(body, "woken") {
-		t.Error(body)
+}
+
+// TestWakingAttempt: a request that may wake a generator is not refused because of one that may not.
+func TestWakingAttempt(t *testing.T) {
+	_, socket := fake(t, fakegen.Script{})
+	writeSleeping(t, socket)
+	b := oneBackend(socket)
+	defer b.close()
+	if l, other := b.reuse("a"); l != nil || other != nil {
+		t.Fatal("there is a connection")
+	}
+	woken := make(chan error, 1)
+	go func() {
+		_, err := b.borrow(t.Context(), "a", false)
+		woken <- err
+	}()
+	b.mu.Lock()
+	a := b.attempts["a"]
+	a.err = client.ErrSleeping
+	b.mu.Unlock()
+	a.ended <- struct{}{} // the other one waits for it
+	b.mu.Lock()
+	delete(b.attempts, "a")
+	b.mu.Unlock()
+	select {
+	case a.ended <- struct{}{}: // or is on its own already
+	case err := <-woken:
+		woken <- err
+	}
+	if err := <-woken; err != nil {
+		t.Error(err)
 	}
 }
 
@@ -254,6 +293,9 @@ func TestSeveralBusy(t *testing.T) {
 		s := serve(t, Options{Generators: []Generator{{"m", full}, {"m", socket}}})
 		if status, body := s.post("/v1/chat/completions", someChat); status != http.StatusOK {
 			t.Errorf("%s: %d %s", code, status, body)
+		}
+		if stops := s.backends.list[0].comesBack(); stops != (code == protocol.CodeDraining) {
+			t.Errorf("%s: it may be started again: %v", code, stops)
 		}
 	}
 }

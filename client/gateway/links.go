@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"reel.internal/reel/client"
-	"reel.internal/reel/protocol"
 )
 
 // link is a connection that carries the requests of a user.
@@ -16,7 +15,7 @@ type link struct {
 	user     string
 	running  int
 	since    time.Time // of the last request's end
-	over     bool      // takes no further requests: its generator drains
+	over     bool      // takes no further requests: its generator ends
 	identity string    // of its generator; empty: unknown
 	asked    time.Time // when the generator was asked for it last
 }
@@ -57,9 +56,6 @@ func (b *backend) connect(ctx context.Context, user string, noWake bool) (*link,
 	o := b.options()
 	o.NoWake = noWake
 	c, err := b.dial(ctx, o)
-	if errors.Is(err, client.ErrNoGenerator) {
-		b.offer(0) // those who wait find their places at others
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a := b.attempts[user]
@@ -67,14 +63,26 @@ func (b *backend) connect(ctx context.Context, user string, noWake bool) (*link,
 	a.err, a.left = err, ctx.Err() != nil
 	close(a.ended)
 	if err != nil {
-		if !a.left {
-			b.down = time.Now()
-		}
+		b.missed(a)
 		return nil, err
 	}
 	l := &link{c: c, user: user, running: 1, identity: c.Identity()}
 	b.links = append(b.links, l)
+	b.offer(c.Limits()) // it may have been missed meanwhile
 	return l, nil
+}
+
+// missed notes that an attempt to connect has failed. A generator that has no connection any more gives no places:
+// those who wait for one find theirs at others. b.mu is held.
+func (b *backend) missed(a *attempt) {
+	if !a.left {
+		b.down = time.Now()
+	}
+	living := func(l *link) bool { return !lost(l.c) }
+	if errors.Is(a.err, client.ErrNoGenerator) && !slices.ContainsFunc(b.links, living) &&
+		(b.control == nil || lost(b.control)) {
+		b.offer(client.Limits{})
+	}
 }
 
 // reuse returns a connection of the user that has room, or the attempt that may give one. If both are
@@ -124,7 +132,11 @@ func (b *backend) free(user string) *link {
 func (b *backend) giveBack(l *link, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l.over = l.over || codeOf(err) == protocol.CodeDraining
+	if died(err) && !l.over {
+		for _, one := range b.links { // a resumed request must not find one whose end is not noticed yet
+			one.over = true
+		}
+	}
 	l.running--
 	l.since = time.Now()
 }

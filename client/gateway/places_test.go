@@ -3,6 +3,8 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"sync"
 	"testing"
@@ -204,6 +206,32 @@ func TestConnectionsToGenerator(t *testing.T) {
 	b.giveBack(other, protocol.Errorf(protocol.CodeDraining, "", ""))
 	if again := borrow("b"); again == other {
 		t.Error("a connection of a generator that drains was used")
+	}
+}
+
+// TestDeathEndsConnections: when a generator's end is noticed at one connection, no request is sent on another one that
+// existed then: a death counts once. Those made since are used.
+func TestDeathEndsConnections(t *testing.T) {
+	_, socket := fake(t, fakegen.Script{})
+	b := oneBackend(socket)
+	defer b.close()
+	borrow := func(user string) *link {
+		l, err := b.borrow(t.Context(), user, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	one, again, other := borrow("a"), borrow("a"), borrow("b")
+	end := fmt.Errorf("%w: %w", client.ErrConnectionLost, io.EOF)
+	b.giveBack(one, end)
+	next := borrow("b")
+	if next == other {
+		t.Error("a connection to a generator that ended was used")
+	}
+	b.giveBack(again, end)
+	if borrow("b") != next {
+		t.Error("a newer connection was not used")
 	}
 }
 

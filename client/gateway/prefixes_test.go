@@ -45,7 +45,9 @@ func TestMarks(t *testing.T) {
 	if a, b := of(client.Request{Tokens: ids[:99]}), of(client.Request{Tokens: ids}); common(a, b) != 6 || len(b) != 6 {
 		t.Errorf("of tokens %d of %d", common(a, b), len(b))
 	}
-	if of(client.Request{Prompt: text, Cache: protocol.CacheOff}) != nil || (*prefixes)(nil).marks(&client.Request{Prompt: text}) != nil {
+	alone := (*prefixes)(nil) // of a model with one generator
+	if of(client.Request{Prompt: text, Cache: protocol.CacheOff}) != nil ||
+		alone.marks(&client.Request{Prompt: text}) != nil {
 		t.Error("marks that nobody needs")
 	}
 }

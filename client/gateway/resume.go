@@ -166,12 +166,8 @@ func died(err error) bool {
 
 // cut reports whether a connection was lost because the other side ended, and not for what it sent.
 func cut(err error) bool {
-	for _, cause := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, os.ErrDeadlineExceeded} {
-		if errors.Is(err, cause) {
-			return true
-		}
-	}
-	return false
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // once has the request run on the best generator that takes it. taken is false if none does. Of several

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"reel.internal/reel/client"
 	"reel.internal/reel/client/internal/fakegen"
 	"reel.internal/reel/protocol"
 )
@@ -30,7 +31,6 @@ type mortal struct {
 
 // script returns the stand-in's script.
 func (m *mortal) script() fakegen.Script {
-	m.seeds = map[uint64][]int{}
 	s := m.Script
 	s.Chat, s.Model = true, "fake"
 	s.Answer = m.answer
@@ -47,6 +47,9 @@ func (m *mortal) script() fakegen.Script {
 func (m *mortal) answer(q *protocol.Generate) fakegen.Answer {
 	n := int(m.count.Add(1))
 	m.mu.Lock()
+	if m.seeds == nil {
+		m.seeds = map[uint64][]int{}
+	}
 	if q.Seed != nil {
 		m.seeds[*q.Seed] = append(m.seeds[*q.Seed], n)
 	}
@@ -237,8 +240,14 @@ func TestRestart(t *testing.T) {
 	go ask()
 	<-died
 	eventually(t, "the death is noticed", func() bool { return s.backends.list[0].comesBack() })
+	only := s.backends.list[0].list[0]
+	only.live().Close() // a generator's death ends all its connections
 	go ask()
-	eventually(t, "both wait", func() bool { return s.running.Load() == 2 })
+	eventually(t, "the second has not reached it", func() bool {
+		only.mu.Lock()
+		defer only.mu.Unlock()
+		return only.failed != nil
+	})
 	fakeAt(t, socket, m.script())
 	for range 2 {
 		if body := <-answers; !strings.Contains(body, "Once more unto the breach") {
@@ -253,6 +262,32 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// TestPatience: a request is tried again for as long as the reason why no generator takes it may pass.
+func TestPatience(t *testing.T) {
+	gone, asleep := fmt.Errorf("%w: refused", client.ErrNoGenerator), client.ErrSleeping
+	reported := func(code string) error { return protocol.Errorf(code, "", "") }
+	for i, c := range []struct {
+		err   error
+		died  int  // how often the request's generator did
+		fresh bool // another request's generator died just now
+		want  time.Duration
+	}{
+		{gone, 0, false, 0}, {gone, 1, false, restartTime}, {gone, 0, true, restartTime}, {asleep, 0, true, 0},
+		{reported(protocol.CodeLoading), 0, false, loadTime}, {reported(protocol.CodeLoading), 1, false, restartTime},
+		{reported(protocol.CodeDraining), 0, false, busyTime}, {reported(protocol.CodeBusy), 0, true, busyTime},
+		{reported(protocol.CodeBusy), 1, false, restartTime}, {reported(protocol.CodeInternal), 3, true, 0},
+		{reported(protocol.CodeGPUBusy), 3, true, 0}, {errOtherTokens, 1, true, 0},
+	} {
+		r := run{group: busyWith(0), deaths: c.died}
+		if c.fresh {
+			r.lostAt.Store(time.Now().UnixNano())
+		}
+		if got := r.patience(c.err); got != c.want {
+			t.Errorf("%d, %v: %v, want %v", i, c.err, got, c.want)
+		}
+	}
+}
+
 // TestNoRestart: a request whose generator does not come back ends with an error in the end.
 func TestNoRestart(t *testing.T) {
 	m := &mortal{deaths: 1}
@@ -264,91 +299,6 @@ func TestNoRestart(t *testing.T) {
 		!strings.Contains(body, "no_generator") {
 		t.Errorf("%d %s", status, body)
 	}
-}
-
-// identified has a stand-in say an identity and a context: at once, or if late is set in its status only.
-func identified(identity string, context int, late bool) func(any) {
-	return func(reply any) {
-		switch m := reply.(type) {
-		case *protocol.Welcome:
-			m.Limits.Context = context
-			if !late {
-				m.Identity = identity
-			}
-		case *protocol.Status:
-			m.Identity = identity
-		}
-	}
-}
-
-// TestResumedElsewhere: of two generators the other one takes up a request if it has the same identity and
-// context. Otherwise the request waits until its own is back.
-func TestResumedElsewhere(t *testing.T) {
-	const same, other = "0123456789abcdef0123456789abcdef", "f123456789abcdef0123456789abcdef"
-	for name, c := range map[string]struct {
-		first, second func(any)
-		elsewhere     bool
-	}{
-		"equal":                 {identified(same, 512, false), identified(same, 512, false), true},
-		"equal, known later":    {identified(same, 512, true), identified(same, 512, true), true},
-		"another model":         {identified(same, 512, false), identified(other, 512, false), false},
-		"unknown":               {identified(same, 512, false), identified("", 512, false), false},
-		"was unknown":           {identified("", 512, false), identified(same, 512, false), false},
-		"a longer context":      {identified(same, 512, false), identified(same, 1024, false), false},
-		"another, and restarts": {identified("", 512, false), identified(other, 512, false), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m := &mortal{deaths: 1, Script: fakegen.Script{Spoil: c.first}}
-			_, socket := fake(t, m.script())
-			_, second := fake(t, fakegen.Script{Chat: true, Spoil: c.second, Answer: (&mortal{
-				pieces: []string{"Once ", "more ", "elsewhere"}}).answerOnly})
-			s := serve(t, Options{Generators: []Generator{{"fake", socket}, {"fake", second}}})
-			first := s.backends.list[0].list[0]
-			m.dying = func() {
-				eventually(t, "the identity is asked for", func() bool { return !c.elsewhere || identityKnown(first) })
-				_ = os.Remove(socket)
-				if !c.elsewhere {
-					go restartLate(t, first, socket, m)
-				}
-			}
-			_, body := s.post("/v1/completions", `{"prompt":"x"}`)
-			if got := strings.Contains(body, "elsewhere"); got != c.elsewhere || !strings.Contains(body, "Once more") {
-				t.Error(body)
-			}
-		})
-	}
-}
-
-// restartLate restarts a generator after it was looked for twice, so that the other one was offered what it had.
-func restartLate(t *testing.T, b *backend, socket string, m *mortal) {
-	var seen time.Time
-	for n := 0; n < 2 && t.Context().Err() == nil; time.Sleep(time.Millisecond) {
-		if at := b.downSince(); at != seen {
-			seen, n = at, n+1
-		}
-	}
-	if t.Context().Err() == nil {
-		fakeAt(t, socket, m.script())
-	}
-}
-
-// downSince returns when a connection for a request has failed last.
-func (b *backend) downSince() time.Time {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.down
-}
-
-// identityKnown reports whether b knows the identity of a connection that carries requests.
-func identityKnown(b *backend) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.ContainsFunc(b.links, func(l *link) bool { return l.identity != "" })
-}
-
-// answerOnly answers without counting seeds.
-func (m *mortal) answerOnly(*protocol.Generate) fakegen.Answer {
-	return fakegen.Answer{Tokens: asPieces(m.pieces)}
 }
 
 // TestSuspects: requests that ran at two deaths are resumed one at a time, so a prompt that kills its generator
@@ -382,14 +332,15 @@ func TestSuspects(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range innocent {
 		all.Go(func() {
-			if status, body := s.post("/v1/completions", fmt.Sprintf(`{"prompt":"innocent %d"}`, i)); !strings.Contains(body, `"aaa"`) {
+			status, body := s.post("/v1/completions", fmt.Sprintf(`{"prompt":"innocent %d"}`, i))
+			if !strings.Contains(body, `"aaa"`) {
 				t.Errorf("%d %s", status, body)
 			}
 		})
 	}
 	status, body := s.post("/v1/completions", `{"prompt":"kill"}`)
 	all.Wait()
-	if status != http.StatusServiceUnavailable || deaths.Load() != maxResumes+1 {
+	if !strings.Contains(body, "no_generator") || deaths.Load() != maxResumes+1 {
 		t.Errorf("the prompt that kills: %d %s after %d deaths", status, body, deaths.Load())
 	}
 	if most.Load() != 1 {

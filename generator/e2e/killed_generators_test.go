@@ -25,8 +25,8 @@ import (
 const killsOfWave = 3
 
 // showsTools is a chat template that shows tools as Hermes does, so that calls are read and required ones are followed.
-const showsTools = `{% if tools %}<tool_call>{"name": <function-name>, "arguments": <args-json-object>}</tool_call>{% endif %}` +
-	`{% for m in messages %}{{ m.content }}{% endfor %}`
+const showsTools = `{% if tools %}<tool_call>{"name": <function-name>, "arguments": <args-json-object>}</tool_call>` +
+	`{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}`
 
 // streamed is a request over HTTP.
 type streamed struct{ path, body string }
@@ -183,9 +183,11 @@ func (u *undying) kill(i int, pause time.Duration) {
 		append([]string{"--socket", u.sockets[i], "--log-level", "warn", "--device", device}, u.flags...)...).start()
 }
 
-// wave sends all requests at once and kills generators in the middle, some twice in turn or all at once. It returns
-// the answers and the number of kills.
-func (u *undying) wave(url string, list []streamed, lines int64, most int, r *rand.Rand) (answers []string, kills int) {
+// wave sends all requests at once and kills generators in the middle, some twice in turn or all at once. lines is the
+// number of lines of all answers. It returns the answers and the number of kills.
+func (u *undying) wave(
+	url string, list []streamed, lines int64, most int, r *rand.Rand,
+) (answers []string, kills int) {
 	var heard atomic.Int64
 	var running sync.WaitGroup
 	answers = make([]string, len(list))
@@ -274,16 +276,17 @@ func TestOtherModelIsSeen(t *testing.T) {
 	dir, weights := checkpoint(t)
 	u := startUndying(t, 1, "--model", dir)
 	url := gatewayOf(t, u.sockets...)
-	q := streamed{"/v1/completions", `{"prompt": "ROMEO:", "max_tokens": 400, "temperature": 0, "stream": true, "ignore_eos": true}`}
+	q := streamed{"/v1/completions",
+		`{"prompt": "ROMEO:", "max_tokens": 900, "temperature": 0, "stream": true, "ignore_eos": true}`}
 	var none, heard atomic.Int64
 	want := send(url, q, &none)
+	must(t, os.WriteFile(filepath.Join(dir, "other"), otherWeights(weights), 0o600))
+	must(t, os.Rename(filepath.Join(dir, "other"), filepath.Join(dir, weightsFile))) // for the next start
 	answer := make(chan string)
 	go func() { answer <- send(url, q, &heard) }()
 	for heard.Load() < 20 {
 		time.Sleep(time.Millisecond)
 	}
-	must(t, os.WriteFile(filepath.Join(dir, "other"), otherWeights(weights), 0o600))
-	must(t, os.Rename(filepath.Join(dir, "other"), filepath.Join(dir, weightsFile)))
 	u.kill(0, 0)
 	got := <-answer
 	var a, whole answered
