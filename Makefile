@@ -123,7 +123,7 @@ test: ## run the tests (under 5 minutes on 2 cores)
 	@$(GO) test $(TESTFLAGS) ./...
 
 .PHONY: check
-check: unskipped vet lint race fuzz examples readiness tidy bench-check units page-check cuda-check format-check clients-check package-check ## all that CI runs
+check: unskipped vet lint race fuzz examples readiness tidy bench-check units page-check cuda-check format-check sleepers clients-check package-check ## all that CI runs
 
 .PHONY: unskipped
 unskipped: ## make test, which fails here where a test skips that could run
@@ -172,6 +172,12 @@ survive: all ## kill one and two generators under 64 streams, 200 times each (ha
 	@test -x '$(BIN)/reel-format'
 	@REEL_KILLS=200 REEL_FORMAT='$(abspath $(BIN))/reel-format' $(GO) test -tags formats -count=1 -timeout 2h -v \
 		./generator/e2e -run '^TestFormatsSurviveKilledGenerators$$'
+
+# The full form of tests of which make test has a twentieth.
+.PHONY: sleepers
+sleepers: ## have two models leave a device for each other under load 40 times, and one sleep 20 times (2 minutes)
+	$(need-go)
+	@REEL_SLEEPS=20 $(GO) test -count=1 -timeout 20m -v ./generator/e2e -run '^(TestModelsSwap|TestGatewayLosesNoRequestAtSleep)$$'
 
 # TEMPLATES is a directory with *.jinja and the cases.jsonl that
 # generator/internal/jinja/testdata/cases.py makes of them with Jinja2.

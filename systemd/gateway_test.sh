@@ -48,3 +48,47 @@ PERL
 	test "$(within systemctl show -P NRestarts reel-gateway)" = 0 || fail "it was restarted"
 	within sh -c 'sed -i /^REEL_GATEWAY_FLAGS/d /etc/reel/gateway.env && systemctl reset-failed reel-gateway && systemctl start reel-gateway'
 }
+
+# active prints the states of the instances capulet and montague.
+active() { within systemctl show -P ActiveState reel-generator@capulet reel-generator@montague | tr -s '\n' ' '; }
+
+# say asks the model $1 for a completion on the gateway's socket.
+say() {
+	within su ada -c "cd / && sg reel -c 'perl /srv/say.pl $1'" | grep -q "\"model\":\"$1\".*\"finish_reason\":\"length\"" || fail "no completion of $1"
+}
+
+# test_instances starts models by their names: nothing but a request starts one, and one that has slept starts again.
+test_instances() {
+	echo "two instances: requests start them by name, and nothing else"
+	cat >"$root/srv/say.pl" <<'PERL'
+use IO::Socket::UNIX;
+my $s = IO::Socket::UNIX->new("/run/reel-gateway/http.sock") or die "$!\n";
+my $body = qq({"model": "$ARGV[0]", "prompt": "ROMEO:", "max_tokens": 8});
+print $s join "\r\n", "POST /v1/completions HTTP/1.0", "Host: localhost", "Content-Length: " . length $body, "", $body;
+print while <$s>;
+PERL
+	instances=$root/etc/systemd/system/reel-generator@.service.d/host.conf
+	mkdir -p "${instances%/*}"
+	{ echo "[Service]"; echo ExecStart=; sed -n 's/^\(ExecStart=.*\)--device cuda/\1--device host/p' "$here/reel-generator@.service"; } >"$instances"
+	for name in capulet montague; do : >"$root/etc/reel/generator@$name.env"; done
+	within sh -c 'echo "REEL_GATEWAY_FLAGS=--health-listen 127.0.0.1:8090 --generator capulet=/run/reel/capulet.sock --generator montague=/run/reel/montague.sock" >>/etc/reel/gateway.env'
+	within sh -c 'systemctl daemon-reload && systemctl enable --now reel-generator@capulet.socket reel-generator@montague.socket && systemctl restart reel-gateway'
+	test "$(within stat -c '%U:%G %a' /run/reel/capulet.sock /run/reel/capulet.state | tr '\n' ' ')" = "reel:reel 660 reel:reel 640 " ||
+		fail "modes: $(within stat -c '%U:%G %a' /run/reel/capulet.sock /run/reel/capulet.state)"
+	for path in ready metrics health; do
+		within bash -c "exec 3<>/dev/tcp/127.0.0.1/8090; printf 'GET /$path HTTP/1.0\r\nHost: localhost\r\n\r\n' >&3; grep -q '200 OK' <&3" || fail "/$path"
+	done
+	within reel --socket /run/reel/capulet.sock status | grep -q '^state *sleeping' || fail "reel status does not say that it sleeps"
+	test "$(active)" = "inactive inactive " || fail "a question has started one: $(active)"
+	say capulet
+	test "$(active)" = "active inactive " || fail "the other model has started too: $(active)"
+	say montague
+	for _ in 1 2 3; do
+		within su -s /bin/sh reel-gateway -c 'reel --socket /run/reel/capulet.sock sleep' >/dev/null || fail "the gateway's user may not have it sleep"
+		eventually within sh -c 'test "$(systemctl show -P ActiveState reel-generator@capulet)" = inactive'
+		! within su ada -c "cd / && sg reel -c 'reel --socket /run/reel/montague.sock sleep'" >/dev/null 2>&1 || fail "any user may have it sleep"
+		say capulet
+	done
+	within sh -c 'systemctl disable --now reel-generator@capulet.socket reel-generator@montague.socket && systemctl stop reel-generator@capulet reel-generator@montague'
+	within sh -c 'sed -i /^REEL_GATEWAY_FLAGS/d /etc/reel/gateway.env && systemctl restart reel-gateway'
+}

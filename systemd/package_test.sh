@@ -80,6 +80,7 @@ within sh -c 'test -s /usr/share/man/man1/reel-bench-latency.1.gz && bash -n /us
 test_gateway_installed
 if test -n "$init"; then
 	test_gateway
+	test_instances
 	within systemctl show -P StatusText reel-generator | grep -q '^ready: ' || fail "no status text"
 	test "$(within systemctl show -P OOMPolicy reel-generator)" = continue || fail "the end of a format would stop the service"
 	test "$(within stat -c '%U:%G %a' /run/reel /run/reel/generator.sock | tr '\n' ' ')" = "reel:reel 750 reel:reel 660 " || fail "modes: $(within stat -c '%U:%G %a' /run/reel /run/reel/generator.sock)"

@@ -68,6 +68,7 @@ func (b *backend) dial(ctx context.Context, o client.Options) (*client.Client, e
 	c, err := client.Dial(ctx, o)
 	if err == nil {
 		b.learn(c)
+		b.came()
 	} else if !o.NoWake {
 		err = b.crowded(ctx, err)
 	}

@@ -23,7 +23,8 @@ type group struct {
 	counts   groupCounts
 	choosing sync.Mutex    // held while a generator is chosen
 	restart  time.Duration // to wait for a generator that died
-	// lostAt is when one died last with requests of ours, refused one because it stops, or was woken, in Unix nanoseconds.
+	// lostAt is when a generator died last with requests of ours, refused one because it stops, or was woken, in Unix
+	// nanoseconds.
 	lostAt atomic.Int64
 }
 
@@ -110,7 +111,7 @@ func (g *group) first(ask func(*backend) (*client.Client, error)) (*client.Clien
 	return nil, failed
 }
 
-// comesBack reports whether a generator died, stopped or was woken so short a time ago that it may be started still.
+// comesBack reports whether a generator died, stopped or was woken so short a time ago that it may still be started.
 func (g *group) comesBack() bool {
 	return time.Since(time.Unix(0, g.lostAt.Load())) < g.restart
 }

@@ -222,9 +222,6 @@ func (r *run) on(ctx context.Context, b *backend, noWake bool) (taken bool, err 
 	}
 	r.begun = time.Now()
 	n, err := r.tokens(ctx, b, l)
-	if codeOf(err) == protocol.CodeDraining {
-		r.lostAt.Store(time.Now().UnixNano())
-	}
 	return n > 0 || !later(err), err
 }
 

@@ -33,9 +33,16 @@ type room struct {
 	stay   time.Duration
 	log    zerolog.Logger
 
-	mu      sync.Mutex // held while generators are asked
-	left    map[string]time.Time
+	asking  sync.Mutex // held while generators are asked
+	mu      sync.Mutex // of what follows, by device
+	left    map[string]departure
 	refused map[string]refusal
+}
+
+// departure is a model's leaving of a device for another one, which has not come there yet.
+type departure struct {
+	wanted *backend
+	at     time.Time
 }
 
 // refusal is why no model leaves a device.
@@ -46,7 +53,7 @@ type refusal struct {
 
 // newRoom returns the room of a gateway's models.
 func newRoom(o Options, models func() []*group) *room {
-	return &room{models: models, stay: o.Stay, log: o.Logger, left: map[string]time.Time{}, refused: map[string]refusal{}}
+	return &room{models: models, stay: o.Stay, log: o.Logger, left: map[string]departure{}, refused: map[string]refusal{}}
 }
 
 // holder is a generator whose model is on a device.
@@ -65,12 +72,15 @@ var errStays = errors.New("a model stays on the device for a while after its las
 // make has the model leave the device that has been idle longest of those on it, so that the generator for finds memory
 // there. It returns nil if one leaves, or has left just now. Otherwise the error says who holds the device, for clients.
 func (r *room) make(ctx context.Context, device string, wanted *backend) error {
+	r.asking.Lock()
+	defer r.asking.Unlock()
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if time.Since(r.left[device]) < leaveTime {
+	leaves, last := r.left[device], r.refused[device]
+	r.mu.Unlock()
+	if time.Since(leaves.at) < leaveTime {
 		return nil
 	}
-	if last := r.refused[device]; time.Since(last.at) < refusedIn {
+	if time.Since(last.at) < refusedIn {
 		return last.err
 	}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), leaveTime) // a model that was asked leaves
@@ -82,13 +92,28 @@ func (r *room) make(ctx context.Context, device string, wanted *backend) error {
 			break // those behind it have been idle for less
 		}
 		if r.asleep(ctx, h) {
-			r.left[device] = time.Now()
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.left[device] = departure{wanted, time.Now()}
 			return nil
 		}
 	}
 	err := r.full(list)
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.refused[device] = refusal{err, time.Now()}
 	return err
+}
+
+// come notes that a generator serves: what left a device for it has made room.
+func (r *room) come(b *backend) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for device, d := range r.left {
+		if d.wanted == b {
+			delete(r.left, device)
+		}
+	}
 }
 
 // asleep asks a generator to sleep and reports whether it does. Otherwise h says why it does not.
@@ -253,4 +278,14 @@ func (b *backend) wakes(ctx context.Context) {
 			b.setCrowded("") // the start itself says whether it finds room
 		}
 	}()
+}
+
+// came notes that the generator serves, if its start found no room before.
+func (b *backend) came() {
+	b.mu.Lock()
+	device := b.full
+	b.mu.Unlock()
+	if device != "" {
+		b.room.come(b)
+	}
 }

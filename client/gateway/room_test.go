@@ -152,6 +152,13 @@ func TestOneLeavesAtATime(t *testing.T) {
 	if asks(first) != 1 || asks(second) != 0 || failed.Load() != 0 {
 		t.Errorf("asked: %d and %d times, %d errors", asks(first), asks(second), failed.Load())
 	}
+	to.setCrowded("host")
+	if _, err := to.describe(t.Context()); err != nil { // the wanted model serves, and has used the room
+		t.Fatal(err)
+	}
+	if err := to.room.make(t.Context(), "host", to); err != nil || asks(first)+asks(second) != 2 { // the first may still be going
+		t.Errorf("%v, asked: %d and %d times", err, asks(first), asks(second))
+	}
 	refusing, three := fake(t, fakegen.Script{Model: "refusing", Idle: 70, Error: protocol.Errorf(protocol.CodeForbidden, "", "no")})
 	s = serve(t, Options{Generators: []Generator{{Socket: three}, {Name: "wanted", Socket: wanted}}})
 	to = s.backends.list[1].list[0]

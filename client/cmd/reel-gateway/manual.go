@@ -31,6 +31,11 @@ var notes = manual.Notes(
 		"--allow-host. All requests of the proxy's user are one user unless they have keys."},
 	manual.Entry{Term: "Several generators", Text: "Of one NAME they serve one model. A request goes where the beginning " +
 		"of its prompt went, unless that one is much busier than another, else to the least busy."},
+	manual.Entry{Term: "Models that sleep", Text: "A model whose generator sleeps is listed, and woken by a request " +
+		"that names it; no question wakes one. Where it finds no room on its GPU, the model there that has been idle " +
+		"longest leaves, if it has had no request for the time of --stay and its generator lets this user ask " +
+		"(--allow-sleep of reel-generator). Until then the request waits, for 30 s at most; if all other models have " +
+		"requests, the answer is 503 with who holds the GPU and when to ask again."},
 	manual.Entry{Term: "A generator that dies", Text: "Its requests are sent again, to one of the same identity or to " +
 		"the same one when it is restarted, for a minute at most and three times at most. While an identity is not " +
 		"known, soon after a start, only the same one takes them. An answer that would go on with other tokens ends " +
