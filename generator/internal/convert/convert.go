@@ -122,7 +122,7 @@ func (job Job) plan() (*plan, error) {
 			err = convertible(t)
 		}
 		to := weights.F32
-		if err == nil && len(s.Shape) > 1 {
+		if err == nil && s.Matrix() {
 			to, err = job.Target.format(job.Config, s)
 		}
 		if err != nil {

@@ -100,12 +100,13 @@ func (s *StepMemory) passBuffers(dev tracked, c Config) []wantedBuffer {
 		{&s.x, dev.Uncleared, 4 * int64(g.MaxRows*c.Hidden)},
 		{&s.q, dev.Uncleared, 4 * int64(g.MaxRows*c.Heads*c.HeadDim)},
 		{&s.attended, dev.Uncleared, 4 * int64(g.MaxRows*c.Heads*c.HeadDim)},
-		{&s.inner, dev.Uncleared, 4 * int64(g.MaxRows*c.Inner)},
+		{&s.inner, dev.Uncleared, 4 * int64(g.MaxRows*c.innerWidth())},
 		{&s.logits, dev.Uncleared, 4 * int64(g.MaxSamples) * int64(c.Vocab)},
 		{&s.roundedHidden, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, c.layerInput())},
 		{&s.roundedInner, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, max(c.Heads*c.HeadDim, c.Inner,
 			c.Eagle.features()))},
 	}
+	list = append(list, s.expertBuffers(dev, c)...)
 	attend := kernels.AttendWorkspaceBytes(g.MaxRows, c.Heads, c.HeadDim, g.Context)
 	if s.attendWorkspace.Bytes() < attend { // a draft model may share the model's
 		list = append(list, wantedBuffer{&s.attendWorkspace, dev.Alloc, attend})
@@ -123,6 +124,23 @@ func (s *StepMemory) allocateSamples(dev tracked, c Config) error {
 		{&s.sampledX, dev.Uncleared, 4 * int64(g.MaxSamples*c.Hidden)},
 		{&s.edited, dev.Uncleared, 4 * int64(g.MaxSamples) * int64(c.Vocab)},
 	})
+}
+
+// expertBuffers lists what a router writes for the experts, and what both work in.
+func (s *StepMemory) expertBuffers(dev tracked, c Config) []wantedBuffer {
+	e := c.Experts
+	if e == nil {
+		return nil
+	}
+	s.chosen.Experts, s.chosen.Used = e.Count, e.Used
+	places := int64(s.MaxRows * e.Used)
+	return []wantedBuffer{
+		// Cleared, so that an id read too early, as kernels without waits do in tests, is in range.
+		{&s.chosen.IDs, dev.Alloc, 4 * places},
+		{&s.chosen.Weights, dev.Alloc, 4 * places},
+		{&s.routeWorkspace.Logits, dev.Uncleared, 4 * int64(s.MaxRows*e.Count)},
+		{&s.routeWorkspace.Arrivals, dev.Alloc, 4 * int64(s.MaxRows)},
+	}
 }
 
 func allocateBuffers(list []wantedBuffer) (err error) {

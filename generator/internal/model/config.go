@@ -52,6 +52,8 @@ type Config struct {
 	EOS         []int32 // end-of-sequence tokens
 	// Quantisation is that of the checkpoint's matrices. GGUF says it with each tensor instead.
 	Quantisation Quantisation
+	// Experts take the place of the feed-forward in most layers; nil: there are none.
+	Experts *Experts `json:",omitempty"`
 	// Eagle makes the config that of an EAGLE-3 head; nil: it is a model's.
 	Eagle *Eagle `json:",omitempty"`
 }

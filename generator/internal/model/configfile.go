@@ -43,6 +43,14 @@ type configFile struct {
 	NoRoPE         []int `json:"no_rope_layers"` // 1: the layer has RoPE
 	NoRoPEInterval int   `json:"no_rope_layer_interval"`
 
+	Experts      int   `json:"num_experts"`
+	LocalExperts int   `json:"num_local_experts"` // another name of the same
+	ExpertsUsed  int   `json:"num_experts_per_tok"`
+	ExpertInner  int   `json:"moe_intermediate_size"`
+	NormTopK     bool  `json:"norm_topk_prob"`
+	SparseStep   int   `json:"decoder_sparse_step"`
+	DenseLayers  []int `json:"mlp_only_layers"`
+
 	Quantised    json.RawMessage `json:"quantization_config"`
 	quantisation Quantisation    // which Quantised says
 	wrapped      bool            // it is the text_config of another config
@@ -126,6 +134,9 @@ func readFamily(raw []byte, fields map[string]json.RawMessage, family family) (*
 	}
 	if err := f.supported(family); err != nil {
 		return nil, err
+	}
+	if quantisation.Method == methodMXFP4 && family.experts == nil {
+		return nil, refuseQuantised("quant_method is %q, and a %s has no experts", methodMXFP4, f.ModelType)
 	}
 	if err := f.checkNumbers(); err != nil {
 		return nil, err

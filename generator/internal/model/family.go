@@ -18,6 +18,7 @@ type family struct {
 	defaults configFile
 	windows  func(f *configFile, layer int) bool // reports whether a layer has the sliding window
 	noRoPE   func(f *configFile, layer int) bool // reports whether a layer has no RoPE; nil: all have
+	experts  func(f *configFile) *Experts        // nil: the family has none
 }
 
 var families = map[string]family{
@@ -28,6 +29,11 @@ var families = map[string]family{
 	"phi3":    {architecture: "Phi3ForCausalLM", fused: true, partial: true, windows: everyLayer},
 	"smollm3": {architecture: "SmolLM3ForCausalLM", theta: 2e6, defaults: smolLM3Defaults(), windows: noLayer,
 		noRoPE: unrotated},
+
+	"qwen3_moe": {architecture: "Qwen3MoeForCausalLM", headNorms: true, defaults: qwen3MoEDefaults(), windows: noLayer,
+		experts: qwen3Experts},
+	"mixtral": {architecture: "MixtralForCausalLM", theta: 1e6, defaults: mixtralDefaults(), windows: everyLayer,
+		experts: mixtralExperts},
 
 	"ministral3": {architecture: "Ministral3ForCausalLM", defaults: ministral3Defaults(), windows: everyLayer},
 }
@@ -96,6 +102,7 @@ func (f *configFile) supported(fam family) error {
 			f.Theta != nil && f.ropes().Theta != nil && *f.Theta != *f.ropes().Theta},
 		{"use_sliding_window", f.UseWindow,
 			f.UseWindow && f.ModelType != "qwen2" && f.ModelType != "qwen3"},
+		{"num_experts", "and num_local_experts differ", f.Experts != 0 && f.LocalExperts != 0 && f.Experts != f.LocalExperts},
 		{"sliding_window", "in a " + f.ModelType,
 			f.Window != nil && (f.ModelType == "llama" || f.ModelType == "smollm3")},
 		{"no_rope_layers", f.NoRoPE, f.NoRoPE != nil && fam.noRoPE == nil},
@@ -140,6 +147,9 @@ func (f *configFile) config() (Config, error) {
 	}
 	if c.HeadDim == 0 && c.Heads > 0 {
 		c.HeadDim = c.Hidden / c.Heads
+	}
+	if fam.experts != nil {
+		c.Experts = fam.experts(f)
 	}
 	f.setRotated(&c, fam)
 	f.setContext(&c)

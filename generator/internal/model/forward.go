@@ -78,8 +78,19 @@ func (p *pass) layer(i int, attend kernels.Attend) {
 	p.launch(qkv)                         // q, k, v = Wqkv·rmsnorm(x); k and v go to the KV pool
 	p.launch(attend)                      // attended = softmax(q·K/√d)·V
 	p.launch(p.outputProjection(i, none)) // x += Wo·attended
-	p.launch(p.gateUp(i, none))           // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x)
-	p.launch(p.downProjection(i, none))   // x += Wdown·inner
+	p.feedForward(i, none, none)
+}
+
+// feedForward launches the feed-forward of layer i, or its experts.
+func (p *pass) feedForward(i int, gateUp, down kernels.Handover) {
+	if p.model.layers[i].sparse() {
+		p.launch(p.route(i))        // chosen = the experts of each row, and their weights
+		p.launch(p.expertGateUp(i)) // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x), of each chosen expert
+		p.launch(p.expertDown(i))   // x += Σ weight · Wdown·inner
+		return
+	}
+	p.launch(p.gateUp(i, gateUp))       // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x)
+	p.launch(p.downProjection(i, down)) // x += Wdown·inner
 }
 
 // prefill launches a pass over tokens of prompts. The formulas are those of decode. In the
@@ -105,8 +116,7 @@ func (p *pass) prefillLayers() {
 		p.launch(p.qkv(i, h.qkv))
 		p.launch(p.attend(i, h.attend))
 		p.launch(p.outputProjection(i, h.output))
-		p.launch(p.gateUp(i, h.gateUp))
-		p.launch(p.downProjection(i, h.down))
+		p.feedForward(i, h.gateUp, h.down)
 	}
 	p.capture(last)
 	p.launch(p.qkv(last, p.handovers(last).qkv))
@@ -118,8 +128,12 @@ func (p *pass) sampledRows() {
 	p.launch(p.attend(last, p.handovers(last).attend))
 	p.launch(p.gatherSampled())
 	p.launch(p.sampledOutputProjection(last))
-	p.launch(p.sampledGateUp(last))
-	p.launch(p.sampledDownProjection(last))
+	if p.model.layers[last].sparse() {
+		p.sampledExperts(last)
+	} else {
+		p.launch(p.sampledGateUp(last))
+		p.launch(p.sampledDownProjection(last))
+	}
 	p.launch(p.sampledHead())
 	p.launch(p.sample())
 }
@@ -134,7 +148,7 @@ func (p *pass) handovers(i int) (h handovers) {
 	m, s := p.model, p.memory
 	w := &m.layers[i]
 	qkv, output, gateUp, down := w.products()
-	if i > 0 {
+	if i > 0 && !m.layers[i-1].sparse() {
 		_, _, _, before := m.layers[i-1].products()
 		h.qkv.InputIsRounded = kernels.HandsOver(before, qkv)
 	}
@@ -144,6 +158,9 @@ func (p *pass) handovers(i int) (h handovers) {
 	if t := kernels.HandoverType(output...); t != 0 {
 		h.attend = kernels.Handover{Rounded: s.roundedInner, DType: t}
 		h.output.InputIsRounded = true
+	}
+	if w.sparse() {
+		return h // experts take and leave rows of float32
 	}
 	if kernels.HandsOver(output, gateUp) {
 		h.output.Rounded, h.output.Norm = s.roundedHidden, w.feedForwardNorm

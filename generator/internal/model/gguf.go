@@ -264,7 +264,7 @@ func newGGUFTensors(c Config, file Tensors) Tensors {
 	}
 	for i := range c.Layers {
 		prefix := layerPrefix(i)
-		for _, s := range c.layerTensors(prefix) {
+		for _, s := range c.layerTensors(i) {
 			g.names[s.Name] = fmt.Sprintf("blk.%d.%s", i, ggufNames[strings.TrimPrefix(s.Name, prefix)])
 		}
 	}

@@ -59,7 +59,7 @@ func (l *loader) load() {
 		m.embedding = l.matrix(embeddingName)
 	}
 	for i := range m.layers {
-		m.layers[i] = l.layer(c, layerPrefix(i))
+		m.layers[i] = l.layer(c, i)
 	}
 	m.norm = l.vector(normName)
 	if m.head = m.embedding; !c.TiedHead {
@@ -98,8 +98,9 @@ func (l *loader) eagle(c Config) {
 	}
 }
 
-// layer loads one block. The names of its tensors begin with prefix.
-func (l *loader) layer(c Config, prefix string) layer {
+// layer loads block i.
+func (l *loader) layer(c Config, i int) layer {
+	prefix := layerPrefix(i)
 	norms := []string{prefix + inputNorm}
 	if c.Eagle != nil {
 		norms = append(norms, prefix+hiddenNorm)
@@ -108,18 +109,20 @@ func (l *loader) layer(c Config, prefix string) layer {
 		attentionNorm:   l.vector(norms...),
 		output:          l.matrix(prefix + oProj),
 		feedForwardNorm: l.vector(prefix + postAttentionNorm),
-		down:            l.matrix(prefix + downProj),
 	}
 	if c.Fused {
 		q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-		qkv, gateUp := l.tensor(prefix+qkvProj), l.tensor(prefix+gateUpProj)
+		qkv := l.tensor(prefix + qkvProj)
 		w.q, w.k, w.v = l.heads(qkv, 0, q), l.heads(qkv, q, kv), l.rows(qkv, q+kv, kv)
-		w.gate, w.up = l.rows(gateUp, 0, c.Inner), l.rows(gateUp, c.Inner, c.Inner)
 	} else {
 		w.q = l.heads(l.tensor(prefix+qProj), 0, c.Heads*c.HeadDim)
 		w.k = l.heads(l.tensor(prefix+kProj), 0, c.KVHeads*c.HeadDim)
 		w.v = l.matrix(prefix + vProj)
-		w.gate, w.up = l.matrix(prefix+gateProj), l.matrix(prefix+upProj)
+	}
+	if c.sparse(i) {
+		l.experts(&w, prefix)
+	} else {
+		l.feedForward(&w, c, prefix)
 	}
 	if c.Bias {
 		w.bias = l.biases(prefix)
@@ -128,6 +131,34 @@ func (l *loader) layer(c Config, prefix string) layer {
 		w.headNorms = l.norms(prefix+qNorm, prefix+kNorm)
 	}
 	return w
+}
+
+// feedForward loads the feed-forward of a layer without experts.
+func (l *loader) feedForward(w *layer, c Config, prefix string) {
+	if c.Fused {
+		both := l.tensor(prefix + gateUpProj)
+		w.gate, w.up = l.rows(both, 0, c.Inner), l.rows(both, c.Inner, c.Inner)
+	} else {
+		w.gate, w.up = l.matrix(prefix+gateProj), l.matrix(prefix+upProj)
+	}
+	w.down = l.matrix(prefix + downProj)
+}
+
+// experts loads the router and the experts of a layer.
+func (l *loader) experts(w *layer, prefix string) {
+	r, e := &w.router, l.model.Config.Experts
+	r.weights = l.vector(prefix + routerProj)
+	w.gate, w.up, w.down = l.matrix(prefix+expertsGate), l.matrix(prefix+expertsUp), l.matrix(prefix+expertsDown)
+	if e.RouterBias {
+		r.bias = l.vector(prefix + routerBias)
+	}
+	if e.Choice {
+		r.choice = l.vector(prefix + routerChoice)
+	}
+	if e.Bias {
+		r.gateBias, r.upBias = l.vector(prefix+gateBias), l.vector(prefix+upBias)
+		r.downBias = l.vector(prefix + downBias)
+	}
 }
 
 // tensor returns a tensor of the checkpoint.

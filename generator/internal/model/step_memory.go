@@ -86,6 +86,10 @@ type StepMemory struct {
 	sampledX     device.Buffer // float32 [MaxSamples][hidden]: x of a prefill pass's sampled rows
 	sampledIndex device.Buffer // int32 [MaxSamples]: i, or -1 for padding
 
+	chosen         kernels.Chosen // experts of the rows
+	routeWorkspace kernels.RouteWorkspace
+	expertsWork    kernels.ExpertWorkspace
+
 	attendWorkspace device.Buffer
 	roundedHidden   device.Buffer        // rows of x, rounded
 	roundedInner    device.Buffer        // rows of attended or inner, rounded

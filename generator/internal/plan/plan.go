@@ -91,7 +91,7 @@ func (p Planner) weights(context int) (all []weightSize) {
 // weight returns the bytes of a weight made of that many rows of a tensor.
 func (p Planner) weight(t model.TensorSpec, rows int) int64 {
 	switch {
-	case len(t.Shape) < 2:
+	case !t.Matrix():
 		return 4 * t.Elements()
 	case !p.Profile.Packed:
 		return 0
@@ -120,7 +120,7 @@ func (p Planner) checkPacked() error {
 			"static_groups true (actorder weight)", p.Ordered, err)
 	}
 	for _, t := range p.Config.Tensors() {
-		if len(t.Shape) < 2 || p.AnyFormat {
+		if !t.Matrix() || p.AnyFormat {
 			continue
 		}
 		for _, rows := range t.Weights() {

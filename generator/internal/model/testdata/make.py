@@ -22,8 +22,9 @@ from pathlib import Path
 
 import torch
 from transformers import (LlamaConfig, LlamaForCausalLM, Ministral3Config, Ministral3ForCausalLM, Mistral3Config,
-                          Mistral3ForConditionalGeneration, MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM,
-                          Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
+                          Mistral3ForConditionalGeneration, MistralConfig, MistralForCausalLM, MixtralConfig,
+                          MixtralForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
+                          Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 HERE = Path(__file__).parent
@@ -83,7 +84,17 @@ FAMILIES = {
     "smollm3": (SmolLM3ForCausalLM, SmolLM3Config(
         **dict(SMALL, num_hidden_layers=4), vocab_size=277, num_attention_heads=2, num_key_value_heads=1,
         rope_parameters=dict(rope_type="default", rope_theta=5e6)), "bfloat16", None),
+    "qwen3-moe": (Qwen3MoeForCausalLM, Qwen3MoeConfig(
+        **dict(SMALL, hidden_size=32, intermediate_size=48, num_hidden_layers=3), vocab_size=283, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=32, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=16, norm_topk_prob=True,
+        mlp_only_layers=[1], rope_parameters=dict(rope_type="default", rope_theta=1e6)), "bfloat16", None),
+    "mixtral": (MixtralForCausalLM, MixtralConfig(
+        **dict(SMALL, hidden_size=32, intermediate_size=32), vocab_size=281, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=32, num_local_experts=4, num_experts_per_tok=2, sliding_window=None), "bfloat16", None),
 }
+
+# Folders with the experts of a layer in one tensor, as save_pretrained writes them on request.
+STACKED = {"mixtral"}
 
 
 def randomise(model, generator):
@@ -94,6 +105,8 @@ def randomise(model, generator):
             p.data = 1 + 0.2 * noise
         elif p.dim() == 1:
             p.data = 0.5 * noise
+        elif p.dim() == 3:  # experts: [experts][outputs][inputs]
+            p.data = noise / p.shape[2] ** 0.5
         else:
             p.data = noise / p.shape[1] ** 0.5
     model.tie_weights()
@@ -151,7 +164,8 @@ def main():
         randomise(model, generator)
         folder = HERE / name
         folder.mkdir(exist_ok=True)
-        model.to(getattr(torch, dtype)).save_pretrained(folder, **({"max_shard_size": shards} if shards else {}))
+        model.to(getattr(torch, dtype)).save_pretrained(
+            folder, save_original_format=name not in STACKED, **({"max_shard_size": shards} if shards else {}))
         (folder / "generation_config.json").unlink(missing_ok=True)
         model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
         text = config.get_text_config()
