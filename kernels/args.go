@@ -118,20 +118,20 @@ type attendFromArgs struct {
 
 // projectionArgs mirrors ProjectionArgs of projection.cu.
 type projectionArgs struct {
-	w    uint64
-	in   activations
-	x    uint64
-	rows int32
-	_    int32
+	w            uint64
+	in           activations
+	x, bias      uint64
+	rows, stores int32
 }
 
 // gateUpArgs mirrors GateUpArgs of gateup.cu.
 type gateUpArgs struct {
-	gate, up uint64
-	in       activations
-	out      uint64
-	inner    int32
-	_        int32
+	gate, up      uint64
+	in            activations
+	out           uint64
+	linear, cubic float32
+	inner         int32
+	_             int32
 }
 
 // headArgs mirrors HeadArgs of head.cu.
@@ -141,6 +141,27 @@ type headArgs struct {
 	logits uint64
 	vocab  int32
 	_      int32
+}
+
+// softcapArgs mirrors SoftcapArgs of softcap.cu.
+type softcapArgs struct {
+	logits, sample uint64
+	vocab          int32
+	limit          float32
+}
+
+// addNormArgs mirrors AddNormArgs of addnorm.cu.
+type addNormArgs struct {
+	branch, norm, rows, x uint64
+	cols                  int32
+	eps                   float32
+}
+
+// widthNormsArgs mirrors WidthNormsArgs of widthnorms.cu.
+type widthNormsArgs struct {
+	q, kv, norms         uint64
+	queries, keys, parts int32
+	eps                  float32
 }
 
 // gatherArgs mirrors GatherArgs of gather.cu.
@@ -153,6 +174,8 @@ type gatherArgs struct {
 type embedArgs struct {
 	table, token, x uint64
 	vocab, hidden   int32
+	scale           float32
+	_               int32
 }
 
 // stageArgs mirrors StageArgs of stage.cu.

@@ -3,6 +3,7 @@ package kernels
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"reel.internal/reel/kernels/device"
 )
@@ -10,7 +11,10 @@ import (
 // Attend is causal attention over a row's own sequence: with s_j = q·k_j·Scale for positions
 // j = 0 … p, or the last Window of them, out = Σ_j softmax(s)_j v_j. Keys and values are read
 // through the block table; query head i reads KV head i/(Heads/KV.Heads).
-// (Vaswani et al., 2017; paged as in Kwon et al., 2023; grouped as in Ainslie et al., 2023.)
+// With Softcap, s_j = Softcap·tanh(q·k_j·Scale/Softcap). With Sinks, head h has one more logit, Sinks[h], in the
+// softmax's sum: out = Σ_j exp(s_j) v_j / (exp(Sinks[h]) + Σ_j exp(s_j)).
+// (Vaswani et al., 2017; paged as in Kwon et al., 2023; grouped as in Ainslie et al., 2023; softcap as in Gemma 2,
+// 2024; sinks as in gpt-oss, 2025.)
 type Attend struct {
 	Q     device.Buffer // float32 [T][Heads*HeadDim], before RoPE if there is a Post
 	Rows  Rows
@@ -22,9 +26,13 @@ type Attend struct {
 	Workspace device.Buffer
 
 	T, Layer, Heads int
-	Scale           float32 // 1/sqrt(HeadDim)
-	Window          int     // positions that a row sees, its own included; 0 is all
-	First           int     // the first position that a row sees; in the decode class, without Queries or Post
+	Scale           float32 // multiplies the scores, mostly 1/sqrt(HeadDim)
+	Softcap         float32 // bounds the scores; 0 is no bound
+	// Sinks is float32 [Heads], or none: a logit of each query head that takes part in the softmax like the score of one
+	// more key, and has no value. Neither Scale nor Softcap changes it.
+	Sinks  device.Buffer
+	Window int // positions that a row sees, its own included; 0 is all
+	First  int // the first position that a row sees; in the decode class, without Queries or Post
 	// Queries, if it is more than 1, says that rows come in groups of so many of one sequence, as [Accept] describes: a
 	// verify pass, of the decode class. T is a multiple of it. A GPU then reads the keys and values of a group once.
 	// Post is for other passes.
@@ -84,6 +92,12 @@ func (o Attend) Check() error {
 	}
 	if o.Window < 0 {
 		return fmt.Errorf("%w: a window of %d positions", device.ErrBadShape, o.Window)
+	}
+	if !(o.Softcap >= 0 && o.Softcap <= math.MaxFloat32) {
+		return fmt.Errorf("%w: a softcap of %v", device.ErrBadShape, o.Softcap)
+	}
+	if !o.Sinks.IsZero() && o.Sinks.Bytes() != 4*int64(o.Heads) {
+		return fmt.Errorf("%w: sinks of %d bytes for %d heads", device.ErrBadShape, o.Sinks.Bytes(), o.Heads)
 	}
 	if o.First < 0 || o.First > 0 && (o.Class == Prefill || o.Queries > 1 || !o.Post.IsZero()) {
 		return fmt.Errorf("%w: attention from position %d on", device.ErrBadShape, o.First)

@@ -116,6 +116,9 @@ func (o Attend) checkCUDA() error {
 		return fmt.Errorf("%w: attention on a GPU over pages of %d tokens, %d heads over %d of size %d, KV type %d",
 			device.ErrBadShape, page, o.Heads, o.KV.Heads, d, o.KV.DType)
 	}
+	if o.Softcap != 0 || !o.Sinks.IsZero() {
+		return fmt.Errorf("%w: attention on a GPU with a softcap or sinks", device.ErrBadShape)
+	}
 	if !o.Post.IsZero() && d%32 != 0 {
 		return fmt.Errorf("%w: attention on a GPU with deferred RoPE of heads of %d, no multiple of 32",
 			device.ErrBadShape, d)

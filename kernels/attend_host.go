@@ -133,11 +133,29 @@ func (t *attendTile) overKeys(which, begin, end, position int, data []float32) {
 // softmax replaces the scores by weights, and sets their sums.
 func (t *attendTile) softmax() {
 	for i, sees := range t.rows {
-		for head := i * t.group; head < (i+1)*t.group; head++ {
-			scores := t.scores[head*t.stride:][sees.first-t.any.first : sees.last-t.any.first]
-			t.sums[head] = vec.SoftmaxWeights(scores, t.Scale)
+		for head := range t.group {
+			scores := t.scores[(i*t.group+head)*t.stride:][sees.first-t.any.first : sees.last-t.any.first]
+			t.sums[i*t.group+head] = t.weights(scores, t.kvHead*t.group+head)
 		}
 	}
+}
+
+// weights replaces the scores of a query head by weights, and returns their sum. The place behind the scores belongs
+// to the head too, and no value is multiplied by what it holds: a sink is a score there.
+func (t *attendTile) weights(scores []float32, head int) float32 {
+	scale := t.Scale
+	if t.Softcap > 0 {
+		vec.Softcap(scores, scale, t.Softcap)
+		scale = 1
+	}
+	if t.Sinks.IsZero() {
+		return vec.SoftmaxWeights(scores, scale)
+	}
+	for i := range scores {
+		scores[i] *= scale
+	}
+	scores = append(scores, t.h.Float32(t.Sinks)[head])
+	return vec.SoftmaxWeights(scores, 1)
 }
 
 // give writes the results of the rows, which begin at a row, divided by the sums of the weights.

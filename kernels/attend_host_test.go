@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -71,6 +72,9 @@ func (o Attend) exactOver(h *device.Host, t, head int, sees func(j int) bool) []
 	d, kvHead := o.KV.HeadDim, head/(o.Heads/o.KV.Heads)
 	q := h.Float32(o.Q)[(t*o.Heads+head)*d:][:d]
 	out, sum, last := make([]float64, d), 0.0, int(h.Int32(o.Rows.Position)[t])
+	if !o.Sinks.IsZero() {
+		sum = math.Exp(float64(h.Float32(o.Sinks)[head]))
+	}
 	for j := range last + 1 {
 		if !sees(j) {
 			continue
@@ -79,7 +83,7 @@ func (o Attend) exactOver(h *device.Host, t, head int, sees func(j int) bool) []
 		for i, k := range o.hostKV(h, j, 0, kvHead) {
 			dot += float64(q[i]) * float64(k)
 		}
-		weight := math.Exp(dot * float64(o.Scale))
+		weight := math.Exp(o.capped(dot * float64(o.Scale)))
 		sum += weight
 		for i, v := range o.hostKV(h, j, 1, kvHead) {
 			out[i] += weight * float64(v)
@@ -91,24 +95,53 @@ func (o Attend) exactOver(h *device.Host, t, head int, sees func(j int) bool) []
 	return out
 }
 
-// The host's attention equals float64's for any page, head size, group and window, at short and long contexts.
+// capped returns a score after the softcap.
+func (o Attend) capped(score float64) float64 {
+	if o.Softcap == 0 {
+		return score
+	}
+	return float64(o.Softcap) * math.Tanh(score/float64(o.Softcap))
+}
+
+// randomLogits gives a a random softcap, sinks, both or neither. Sinks are below and above all scores too.
+func randomLogits(t testing.TB, h *device.Host, r *rand.Rand, a *Attend) {
+	t.Helper()
+	a.Softcap = []float32{0, 0.5, 3, 50}[r.IntN(4)]
+	if r.IntN(2) == 0 {
+		return
+	}
+	sinks := make([]float32, a.Heads)
+	for i := range sinks {
+		sinks[i] = float32(r.NormFloat64()) * []float32{1, 30}[r.IntN(2)]
+	}
+	var err error
+	if a.Sinks, err = LoadVector(h, sinks); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The host's attention equals float64's for any page, head size, group, window, softcap and sinks, at short and long
+// contexts.
 func TestHostAttendIsNearFloat64(t *testing.T) {
 	r := rand.New(rand.NewPCG(rand.Uint64(), 4))
 	for _, group := range []int{1, 2, 3, 4, 7, 12} {
 		for _, page := range []int{1, 2, 3, 8, 16} {
 			h := device.NewHost(device.HostOptions{Workers: 2})
-			d := []int{6, 8, 16, 20, 32, 33, 64, 80, 128}[r.IntN(9)]
+			d := []int{6, 8, 16, 20, 32, 33, 64, 80, 128, 192, 256}[r.IntN(11)]
 			positions := 3 + r.IntN([]int{5, 40, 600}[r.IntN(3)])
 			a := newHostAttend(t, h, r, KV{PageTokens: page, Layers: 1, Heads: 2, HeadDim: d}, 2*group, positions, 3)
 			a.Window, a.First = []int{0, 1, page + 1, 100}[r.IntN(4)], r.IntN(positions-2) // at most the first row's
+			randomLogits(t, h, r, &a)
 			position := h.Int32(a.Rows.Position)
 			r.Shuffle(a.T, func(i, j int) { position[i], position[j] = position[j], position[i] })
 			a.Host(h)
+			tolerance := 2e-6 + 2e-7*float64(a.Softcap)
 			for i := range a.T * a.Heads {
 				for j, want := range a.exact(h, i/a.Heads, i%a.Heads) {
-					if got := h.Float32(a.Out)[i*d+j]; math.Abs(float64(got)-want) > 2e-6 {
-						t.Fatalf("%d heads over 2 of %d, pages of %d, window %d from %d, row %d of %d at %d: %v, wants %v",
-							a.Heads, d, page, a.Window, a.First, i/a.Heads, a.T, positions, got, want)
+					if got := h.Float32(a.Out)[i*d+j]; !(math.Abs(float64(got)-want) < tolerance) {
+						t.Fatalf("%d heads over 2 of %d, pages of %d, window %d from %d, softcap %v, sinks %v, row %d of %d "+
+							"at %d: %v, wants %v", a.Heads, d, page, a.Window, a.First, a.Softcap, !a.Sinks.IsZero(),
+							i/a.Heads, a.T, positions, got, want)
 					}
 				}
 			}
@@ -117,8 +150,14 @@ func TestHostAttendIsNearFloat64(t *testing.T) {
 	}
 }
 
-// A row's bits do not depend on the rows and heads computed with it, nor on the workers.
+// A row's bits do not depend on the rows and heads computed with it, nor on the workers, with a softcap and sinks too.
 func TestHostAttendIsTheSameAlone(t *testing.T) {
+	for _, logits := range []bool{false, true} {
+		testHostAttendAlone(t, logits)
+	}
+}
+
+func testHostAttendAlone(t *testing.T, logits bool) {
 	const heads, kvHeads, d, positions, rows = 12, 2, 32, 700, 21
 	results := map[int][]float32{}
 	for _, page := range []int{1, 5, 16} {
@@ -126,6 +165,10 @@ func TestHostAttendIsTheSameAlone(t *testing.T) {
 			h := device.NewHost(device.HostOptions{Workers: workers})
 			a := newHostAttend(t, h, rand.New(rand.NewPCG(1, 5)), KV{PageTokens: page, Layers: 1, Heads: kvHeads,
 				HeadDim: d}, heads, positions, rows)
+			if logits {
+				a.Softcap, a.Window = 2, 300
+				a.Sinks, _ = LoadVector(h, []float32{1, -2, 3, 0, 9, -40, 5, 1, 0, 2, 30, 4})
+			}
 			a.Host(h)
 			all := slices.Clone(h.Float32(a.Out))
 			a.T = 1
@@ -143,6 +186,30 @@ func TestHostAttendIsTheSameAlone(t *testing.T) {
 				t.Errorf("pages of %d: %d workers give other bits", page, workers)
 			}
 			h.Close()
+		}
+	}
+}
+
+// Attention refuses softcaps that are no bound, and sinks of another number of heads.
+func TestAttendRefusesLogits(t *testing.T) {
+	h := device.NewHost(device.HostOptions{})
+	defer h.Close()
+	good := newHostAttend(t, h, rand.New(rand.NewPCG(1, 6)), KV{PageTokens: 2, Layers: 1, Heads: 1, HeadDim: 4}, 2, 3, 1)
+	good.Softcap, good.Sinks = 50, good.Q.Slice(0, 8)
+	if err := good.Check(); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*Attend){
+		"negative softcap":  func(a *Attend) { a.Softcap = -1 },
+		"softcap NaN":       func(a *Attend) { a.Softcap = float32(math.NaN()) },
+		"infinite softcap":  func(a *Attend) { a.Softcap = float32(math.Inf(1)) },
+		"sinks of one head": func(a *Attend) { a.Sinks = a.Q.Slice(0, 4) },
+		"sinks of too many": func(a *Attend) { a.Sinks = a.Q.Slice(0, 4*4) },
+	} {
+		a := good
+		change(&a)
+		if err := a.Check(); !errors.Is(err, device.ErrBadShape) {
+			t.Errorf("%s: %v, wants ErrBadShape", name, err)
 		}
 	}
 }

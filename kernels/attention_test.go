@@ -3,6 +3,8 @@ package kernels
 import (
 	"math"
 	"testing"
+
+	"reel.internal/reel/kernels/device"
 )
 
 // reference keeps a sequence's keys and values in order, in float64.
@@ -30,18 +32,25 @@ func rotatedHeads(x []float64, d, position int, theta float64) []float64 {
 }
 
 // Two sequences of different lengths, first in one step and then row by row, over pages in random
-// order, equal attention computed plainly: as in Llama, and with the biases, head norms and
-// windows of other model families.
+// order, equal attention computed plainly: as in Llama, and with the biases, head norms, windows,
+// softcaps and sinks of other model families.
 func TestAttentionOverShuffledPages(t *testing.T) {
 	for _, shape := range []struct {
 		heads, kvHeads, d int
 		bias, headNorms   bool
 		window            int
-	}{{4, 2, 8, false, false, 0}, {3, 3, 6, false, false, 0}, {8, 1, 16, false, false, 0},
-		{4, 2, 8, true, false, 0}, {4, 2, 8, false, true, 0}, {4, 2, 8, false, false, 5},
-		{8, 1, 16, true, true, rigPage + 1}, {3, 3, 6, true, true, 1}} {
+		softcap           float32
+		sinks             bool
+	}{{4, 2, 8, false, false, 0, 0, false}, {3, 3, 6, false, false, 0, 0, false}, {8, 1, 16, false, false, 0, 0, false},
+		{4, 2, 8, true, false, 0, 0, false}, {4, 2, 8, false, true, 0, 0, false}, {4, 2, 8, false, false, 5, 0, false},
+		{8, 1, 16, true, true, rigPage + 1, 0, false}, {3, 3, 6, true, true, 1, 0, false},
+		{2, 1, 256, false, false, 5, 2, false}, {4, 2, 8, true, false, rigPage, 0, true},
+		{4, 2, 8, false, true, 0, 1, true}} {
 		a := newAttentionTest(t, shape.heads, shape.kvHeads, shape.d)
-		a.window = shape.window
+		a.window, a.softcap = shape.window, shape.softcap
+		if shape.sinks {
+			a.sinks, a.sinkValues = a.random(shape.heads)
+		}
 		if shape.bias {
 			a.q.Bias, a.bias = a.random((shape.heads + 2*shape.kvHeads) * shape.d)
 		}
@@ -71,7 +80,10 @@ type attentionTest struct {
 
 	bias, headNorms []float32 // nil for none
 	window          int
-	deferred        bool // QK post-processing is left to Attend
+	softcap         float32
+	sinks           device.Buffer
+	sinkValues      []float32 // nil for none
+	deferred        bool      // QK post-processing is left to Attend
 }
 
 const testTheta = 10000
@@ -115,7 +127,7 @@ func (a *attentionTest) step(of []int, T int) {
 	a.stage(s, T, 0)
 	out := a.poisoned(T * a.heads * d)
 	q, attend := a.q, Attend{Q: a.q.Out, Rows: a.rows, Slots: a.slots, KV: a.kv, Out: out, T: T, Layer: 1,
-		Heads: a.heads, Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window}
+		Heads: a.heads, Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window, Softcap: a.softcap, Sinks: a.sinks}
 	if a.deferred {
 		q.DeferRoPE, attend.Post = true, q.Post()
 	}
@@ -160,12 +172,16 @@ func (a *attentionTest) attend(seq int, n []float64) []float64 {
 	for head := range a.heads {
 		kv := head / (a.heads / a.kv.Heads) * d
 		weights, sum := make([]float64, len(r.k)), 0.0
+		if a.sinkValues != nil {
+			sum = math.Exp(float64(a.sinkValues[head]))
+		}
 		for j := first; j < len(r.k); j++ {
 			var dot float64
 			for i := range d {
 				dot += q[head*d+i] * r.k[j][kv+i]
 			}
-			weights[j] = math.Exp(dot / math.Sqrt(float64(d)))
+			score := Attend{Softcap: a.softcap}.capped(dot / math.Sqrt(float64(d)))
+			weights[j] = math.Exp(score)
 			sum += weights[j]
 		}
 		for j := first; j < len(r.v); j++ {

@@ -6,9 +6,11 @@ struct EmbedArgs {
 	const int32_t *token; // [T]
 	float *x;             // out: [T][hidden]
 	int32_t vocab, hidden;
+	float scale;
+	int32_t unused;
 };
 
-// embed: X[t] = Table[token[t]]. A block is a row; a thread takes four columns.
+// embed: X[t] = scale Table[token[t]]. A block is a row; a thread takes four columns.
 template <class D> __device__ __forceinline__ void embed(const EmbedArgs &a) {
 	pdl_begin();
 	const int token = min(max(a.token[blockIdx.x], 0), a.vocab - 1), row = token % 16;
@@ -18,7 +20,7 @@ template <class D> __device__ __forceinline__ void embed(const EmbedArgs &a) {
 		// Registers {row, row+8} of columns 0 1, then of columns 2 3.
 		const uint2 *lane = tile + ((size_t)(i / 4) * 32 + row % 8 * 4 + i % 4) * 2;
 		uint32_t low = row < 8 ? lane[0].x : lane[0].y, high = row < 8 ? lane[1].x : lane[1].y;
-		x[i] = {D::low(low), D::high(low), D::low(high), D::high(high)};
+		x[i] = times({D::low(low), D::high(low), D::low(high), D::high(high)}, {a.scale, a.scale, a.scale, a.scale});
 	}
 }
 
@@ -50,7 +52,8 @@ template <class F> __device__ __forceinline__ void embed_codes(const EmbedArgs &
 			float4 y = {BF16::low(first), BF16::high(first), BF16::low(second), BF16::high(second)};
 			y = times(y, {by, by, by, by});
 			if (F::Scales::MINIMUMS != NONE) y = add(y, {and_add, and_add, and_add, and_add});
-			*reinterpret_cast<float4 *>(a.x + (size_t)blockIdx.x * a.hidden + column) = y;
+			*reinterpret_cast<float4 *>(a.x + (size_t)blockIdx.x * a.hidden + column) =
+				times(y, {a.scale, a.scale, a.scale, a.scale});
 		}
 	}
 }

@@ -2,12 +2,13 @@ package kernels
 
 import "reel.internal/reel/kernels/device"
 
-// Embed starts the residual stream: X[t] = Table[token of row t].
+// Embed starts the residual stream: X[t] = Scale · Table[token of row t].
 type Embed struct {
 	Table Weight        // [vocab][hidden]
 	Rows  Rows          // tokens, int32 [T]
 	X     device.Buffer // out: float32 [T][hidden]
 	T     int
+	Scale float32 // 0: 1
 }
 
 // Kernel returns "embed".
@@ -25,6 +26,20 @@ func (o Embed) Check() error {
 func (o Embed) Host(h *device.Host) {
 	tokens, x, hidden, f := h.Int32(o.Rows.Token), h.Float32(o.X), o.Table.Cols, &formats[o.Table.DType]
 	for t := range o.T {
-		f.values(x[t*hidden:(t+1)*hidden], o.Table.row(h, int(tokens[t])))
+		row := x[t*hidden : (t+1)*hidden]
+		f.values(row, o.Table.row(h, int(tokens[t])))
+		if scale := o.scale(); scale != 1 {
+			for i := range row {
+				row[i] *= scale
+			}
+		}
 	}
+}
+
+// scale returns what rows are multiplied by.
+func (o Embed) scale() float32 {
+	if o.Scale == 0 {
+		return 1
+	}
+	return o.Scale
 }

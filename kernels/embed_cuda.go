@@ -19,5 +19,5 @@ func (o Embed) CUDA(q *cuda.Queue) error {
 	g := cuda.Grid{X: o.T, Threads: elementThreads, Dependent: tune.DependentLaunch}
 	return cuda.Launch(q, "reel_embed"+kind, g, embedArgs{
 		table: q.Address(o.Table.Data), token: q.Address(o.Rows.Token), x: q.Address(o.X),
-		vocab: int32(o.Table.Rows), hidden: int32(o.Table.Cols)})
+		vocab: int32(o.Table.Rows), hidden: int32(o.Table.Cols), scale: o.scale()})
 }

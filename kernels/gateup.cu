@@ -5,11 +5,12 @@ struct GateUpArgs {
 	const uint4 *gate, *up; // packed [inner][hidden]
 	Activations in;         // X [T][hidden], with norm
 	float *out;             // [T][inner]
+	float linear, cubic;    // of the activation's argument, times -log2(e): Activation in gateup.go
 	int32_t inner, unused;
 };
 
-// GateUp: Out[t][r] = silu(Gate[r]·n) (Up[r]·n), n = rmsnorm(X[t]), silu(a) = a/(1+exp(-a)). A unit
-// is 16 rows of Gate and the same rows of Up. Members: gemm/product.cuh.
+// GateUp: Out[t][r] = act(Gate[r]·n) (Up[r]·n), n = rmsnorm(X[t]), act(a) = a/(1+2^(linear a + cubic a³)).
+// A unit is 16 rows of Gate and the same rows of Up. Members: gemm/product.cuh.
 struct GateUp {
 	using Args = GateUpArgs;
 	static constexpr int R = 2;
@@ -30,11 +31,12 @@ struct GateUp {
 	__device__ __forceinline__ void prepare(int, int, int) {}
 	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[2]) const {
 		if (unit * 16 + row >= o.inner) return;
-		o.out[(size_t)t * o.inner + unit * 16 + row] = gated(y[0], y[1]);
+		o.out[(size_t)t * o.inner + unit * 16 + row] = gated(o, y[0], y[1]);
 	}
-	static __device__ __forceinline__ float gated(float gate, float up) {
+	// With cubic 0 the exponent has the bits of gate times linear.
+	static __device__ __forceinline__ float gated(const Args &o, float gate, float up) {
 		// Denormals do not matter: 1 is added to the exponential.
-		const float e = exp2_approx(__fmul_rn(gate, -1.4426950408889634f));
+		const float e = exp2_approx(__fmul_rn(gate, __fmaf_rn(o.cubic, __fmul_rn(gate, gate), o.linear)));
 		const float inverse = reciprocal_approx(__fadd_rn(1.f, e));
 		return __fmul_rn(__fmul_rn(gate, inverse), up);
 	}
@@ -53,8 +55,8 @@ struct GateUp {
 		// A result that is handed over to the next product need not be stored as float32.
 		__device__ __forceinline__ float4 finish(const Args &o, const UnitRows &rows, int t, const TokenInfo &,
 			const float4 (&y)[2], bool handsOver, bool exists) const {
-			const float4 v = {
-				gated(y[0].x, y[1].x), gated(y[0].y, y[1].y), gated(y[0].z, y[1].z), gated(y[0].w, y[1].w)};
+			const float4 v = {gated(o, y[0].x, y[1].x), gated(o, y[0].y, y[1].y), gated(o, y[0].z, y[1].z),
+				gated(o, y[0].w, y[1].w)};
 			if (!handsOver && exists) *reinterpret_cast<float4 *>(o.out + (size_t)t * o.inner + rows.row) = v;
 			return v;
 		}

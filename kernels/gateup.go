@@ -8,21 +8,49 @@ import (
 )
 
 // GateUp is the first half of a gated feed-forward: with n = rmsnorm(X[t]),
-// Out[t] = silu(Gate·n) ⊙ (Up·n), silu(a) = a/(1+exp(-a)).
+// Out[t] = Activation(Gate·n) ⊙ (Up·n).
 // (Shazeer, "GLU Variants Improve Transformer", 2020.)
 type GateUp struct {
 	X device.Buffer // float32 [T][hidden]; with RowIndex at least T rows, and all that it names
 	// RowIndex is int32 [T]: the row of X for each row of Out, or -1 for rows of Out that are not
 	// written, which come last. Without it row t of Out takes row t of X.
-	RowIndex  device.Buffer
-	Norm      device.Buffer // float32 [hidden]
-	Gate, Up  Weight        // [inner][hidden]
-	Out       device.Buffer // out: float32 [T][inner], unless Handover.Rounded takes the results
-	Workspace Workspace
-	Handover  Handover // of the prefill class; Norm is none
-	T         int
-	Eps       float32
-	Class     Class
+	RowIndex   device.Buffer
+	Norm       device.Buffer // float32 [hidden]
+	Gate, Up   Weight        // [inner][hidden]
+	Out        device.Buffer // out: float32 [T][inner], unless Handover.Rounded takes the results
+	Workspace  Workspace
+	Handover   Handover // of the prefill class; Norm is none
+	T          int
+	Eps        float32
+	Class      Class
+	Activation Activation
+}
+
+// Activation is the function of a gate.
+type Activation uint8
+
+// The activations.
+const (
+	SiLU     Activation = iota // a/(1+exp(-a))
+	GELUTanh                   // a/2·(1+tanh(√(2/π)·(a+geluCubic·a³))), which is SiLU of another argument, see coefficients
+)
+
+const geluCubic = 0.044715 // (Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016)
+
+// of returns the activation of a.
+func (f Activation) of(a float64) float64 {
+	linear, cubic := f.coefficients()
+	return a / (1 + math.Exp(-a*(linear+cubic*a*a)))
+}
+
+// coefficients returns those of the argument b = linear·a + cubic·a³ in a/(1+exp(-b)), which both activations are:
+// (1+tanh(y))/2 = 1/(1+exp(-2y)).
+func (f Activation) coefficients() (linear, cubic float64) {
+	if f == SiLU {
+		return 1, 0
+	}
+	linear = 2 * math.Sqrt(2/math.Pi)
+	return linear, geluCubic * linear
 }
 
 // Kernel returns "gateup".
@@ -58,8 +86,7 @@ func (o GateUp) Host(h *device.Host) {
 		rowsProduct(h, o.Up, begin, end, forUp, T, sums{up, inner, false})
 		for t := range T {
 			for i := t*inner + begin; i < t*inner+end; i++ {
-				g := float64(out[i])
-				out[i] = float32(g/(1+math.Exp(-g))) * up[i]
+				out[i] = float32(o.Activation.of(float64(out[i]))) * up[i]
 			}
 		}
 	})

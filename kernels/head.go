@@ -1,9 +1,14 @@
 package kernels
 
-import "reel.internal/reel/kernels/device"
+import (
+	"math"
+
+	"reel.internal/reel/kernels/device"
+)
 
 // Head computes the logits of the sampled rows: Logits[i] = W·rmsnorm(X[row of sample i]).
-// The logits of padding samples, which come last, are not written.
+// With Softcap c they are c·tanh(·/c) of that. The logits of padding samples, which come last, are not written.
+// (Bello et al., "Neural Combinatorial Optimization with Reinforcement Learning", 2016.)
 type Head struct {
 	X         device.Buffer // float32 [T][hidden]
 	Norm      device.Buffer // float32 [hidden]
@@ -16,6 +21,8 @@ type Head struct {
 	Class Class
 	T, N  int
 	Eps   float32
+	// Softcap bounds the logits; 0: nothing does. A GPU then has a launch more.
+	Softcap float32
 }
 
 // Kernel returns "head".
@@ -37,7 +44,21 @@ func (o Head) Host(h *device.Host) {
 	n := normRows(h, x, h.Float32(o.Norm)[:hidden], o.Eps, rows)
 	if rows > 0 {
 		product(h, o.W, n, rows, h.Float32(o.Logits), o.W.Rows, false)
+		o.bound(h, h.Float32(o.Logits)[:rows*o.W.Rows])
 	}
 	h.Return(n)
 	h.Return(x)
+}
+
+// bound bounds logits if there is a Softcap.
+func (o Head) bound(h *device.Host, logits []float32) {
+	if o.Softcap == 0 {
+		return
+	}
+	limit := float64(o.Softcap)
+	h.For(len(logits), 32*len(logits), func(begin, end int) {
+		for i, v := range logits[begin:end] {
+			logits[begin+i] = float32(limit * math.Tanh(float64(v)/limit))
+		}
+	})
 }

@@ -2,12 +2,25 @@
 
 package kernels
 
-import "reel.internal/reel/kernels/device/cuda"
+import (
+	"reel.internal/reel/kernels/device/cuda"
+	"reel.internal/reel/kernels/internal/tune"
+)
 
 // CUDA launches a product over the sampled rows. A prefill pass mostly samples one row, and the
 // kernel for one row is faster than the one for up to eight by a quarter (notes/stream_k.md). So
 // there the first sample has a launch of its own, and the others, if any, read the weights again.
 func (o Head) CUDA(q *cuda.Queue) error {
+	if err := o.products(q); err != nil || o.Softcap == 0 {
+		return err
+	}
+	g := cuda.Grid{X: (o.W.Rows + elementThreads - 1) / elementThreads, Y: o.N, Threads: elementThreads,
+		Dependent: tune.DependentLaunch}
+	return cuda.Launch(q, "reel_softcap", g, softcapArgs{logits: q.Address(o.Logits), sample: q.Address(o.Rows.Sample),
+		vocab: int32(o.W.Rows), limit: o.Softcap})
+}
+
+func (o Head) products(q *cuda.Queue) error {
 	if o.Class == Decode || o.N == 1 {
 		return o.launch(q, 0, o.N)
 	}

@@ -106,6 +106,18 @@ type need struct {
 	n    int
 }
 
+// checkOptional is checkBuffers for buffers that may be none.
+func checkOptional(needs ...need) error {
+	for _, b := range needs {
+		if !b.buf.IsZero() {
+			if err := checkBuffers(b); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 func checkBuffers(needs ...need) error {
 	for _, b := range needs {
 		if b.n <= 0 || b.buf.Bytes() < 4*int64(b.n) {

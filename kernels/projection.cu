@@ -3,12 +3,13 @@
 struct ProjectionArgs {
 	const uint4 *w; // packed [rows][cols]
 	Activations in; // [T][cols], without norm
-	float *x;       // in and out: [T][rows]
-	int32_t rows, unused;
+	float *x;          // in and out: [T][rows]
+	const float *bias; // [rows], or null
+	int32_t rows, stores; // stores: x holds nothing before
 };
 
-// Projection, for the output and the down projection: X[t][r] += Σ W[r][k] In[t][k]. A unit is one
-// row tile. Members: gemm/product.cuh.
+// Projection, for the output and the down projection: X[t][r] += Σ W[r][k] In[t][k] + bias[r]. With
+// stores X counts as 0 before. A unit is one row tile. Members: gemm/product.cuh.
 struct Projection {
 	using Args = ProjectionArgs;
 	static constexpr int R = 1;
@@ -31,7 +32,9 @@ struct Projection {
 		return o.x + (size_t)t * o.rows + unit * 16 + row;
 	}
 	__device__ __forceinline__ void prepare(int unit, int row, int t) {
-		if (unit * 16 + row < o.rows) old = *out(unit, row, t);
+		if (unit * 16 + row >= o.rows) return;
+		old = o.stores ? 0 : *out(unit, row, t);
+		if (o.bias) old = __fadd_rn(old, o.bias[unit * 16 + row]);
 	}
 	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[1]) const {
 		if (unit * 16 + row < o.rows) *out(unit, row, t) = __fadd_rn(old, y[0]);
@@ -53,7 +56,8 @@ struct Projection {
 			return reinterpret_cast<float4 *>(o.x + (size_t)t * o.rows + rows.row);
 		}
 		__device__ __forceinline__ void look_up(const Args &o, const UnitRows &rows, int t, const TokenInfo &) {
-			old = *x(o, rows, t);
+			old = o.stores ? float4{} : *x(o, rows, t);
+			if (o.bias) old = add(old, load_constant(o.bias + rows.row));
 		}
 		__device__ __forceinline__ float4 finish(const Args &o, const UnitRows &rows, int t, const TokenInfo &,
 			const float4 (&y)[1], bool, bool exists) const {

@@ -2,25 +2,29 @@ package kernels
 
 import (
 	"errors"
+	"fmt"
 
 	"reel.internal/reel/kernels/device"
 )
 
-// Projection is a product that adds to the residual stream: X[t] += W·In[t]. A layer has two:
+// Projection is a product that adds to the residual stream: X[t] += W·In[t] + Bias. A layer has two:
 // the output projection of attention and the down projection of the feed-forward. A sum
-// over several GPUs, or a row's adapter, would go here.
+// over several GPUs, or a row's adapter, would go here. With Store it replaces X[t], for an [AddNorm]
+// that adds the result to the stream.
 type Projection struct {
 	W  Weight        // [hidden][in]
 	In device.Buffer // float32 [T][in]; with RowIndex at least T rows, and all that it names
-	X  device.Buffer // in and out: float32 [T][hidden]
+	X  device.Buffer // in and out, with Store out: float32 [T][hidden]
 	// RowIndex is int32 [T]: the row of In for each row of X, or -1 for rows of X that are not
 	// written, which come last. Without it row t of X takes row t of In.
 	RowIndex  device.Buffer
+	Bias      device.Buffer // float32 [hidden], or none
 	Workspace Workspace
 	Handover  Handover // of the prefill class
 	T         int
 	Class     Class
 	Name      ProjectionName
+	Store     bool // X holds nothing before; a Handover is for the sum only, so there is none
 }
 
 // ProjectionName is which projection of a layer a [Projection] is. It only names the op in
@@ -42,8 +46,11 @@ func (o Projection) Check() error {
 	if err := o.W.check(o.Kernel(), o.W.Rows, o.W.Cols); err != nil {
 		return err
 	}
+	if o.Store && !o.Handover.Rounded.IsZero() {
+		return fmt.Errorf("%w: a projection that stores hands nothing over", device.ErrBadShape)
+	}
 	return errors.Join(checkBuffers(need{"in", o.In, o.T * o.W.Cols}, need{"x", o.X, o.T * o.W.Rows}),
-		checkRowIndex(o.RowIndex, o.T, o.Class))
+		checkOptional(need{"bias", o.Bias, o.W.Rows}), checkRowIndex(o.RowIndex, o.T, o.Class))
 }
 
 // Host computes on the host.
@@ -53,5 +60,21 @@ func (o Projection) Host(h *device.Host) {
 		in, T = gatherRows(h, o.RowIndex, in, o.T, o.W.Cols)
 		defer h.Return(in)
 	}
-	product(h, o.W, in, T, h.Float32(o.X), o.W.Rows, true)
+	x := h.Float32(o.X)
+	for t := range T {
+		o.begin(h, x[t*o.W.Rows:(t+1)*o.W.Rows])
+	}
+	product(h, o.W, in, T, x, o.W.Rows, true)
+}
+
+// begin makes a row what the product adds to.
+func (o Projection) begin(h *device.Host, row []float32) {
+	if o.Store {
+		clear(row)
+	}
+	if !o.Bias.IsZero() {
+		for i, b := range h.Float32(o.Bias)[:len(row)] {
+			row[i] += b
+		}
+	}
 }

@@ -15,13 +15,16 @@ type QKV struct {
 	Q, K, V Weight        // [heads*HeadDim][hidden], [KV.Heads*HeadDim][hidden] twice
 	Bias    device.Buffer // float32 [heads*HeadDim of q, KV.Heads*HeadDim of k, the same of v], or none
 	// HeadNorms is float32 [q's, k's][HeadDim], or none: rmsnorm with Eps over a head.
-	HeadNorms  device.Buffer
+	HeadNorms device.Buffer
+	// WidthNorms is float32 [heads*HeadDim of q, KV.Heads*HeadDim of k], or none: rmsnorm with Eps over all heads of q,
+	// and over those of k. It is for models without Bias and HeadNorms.
+	WidthNorms device.Buffer
 	RoPE       device.Buffer // float32 [context][HeadDim/2][cos, sin]
 	Rows       Rows
 	Slots      Slots
 	KV         KV
 	Out        device.Buffer // out: float32 [T][heads*HeadDim]: q
-	BeforeRoPE KVBeforeRoPE  // with biases or head norms: a GPU needs it for them, and DeferRoPE
+	BeforeRoPE KVBeforeRoPE  // with biases or norms of q and k: a GPU needs it for them, and DeferRoPE
 	Workspace  Workspace
 	Handover   Handover // of the prefill class; Rounded is none
 
@@ -29,8 +32,8 @@ type QKV struct {
 	Eps                     float32
 	Class                   Class
 	// DeferRoPE leaves QK post-processing to the Attend after this op: Out and BeforeRoPE get
-	// q, k and v as the products compute them. It is for the decode class of models
-	// with biases or head norms. In other models a GPU's product applies RoPE itself.
+	// q, k and v as the products compute them, and WidthNorms. It is for the decode class of models
+	// with biases or norms of q and k. In other models a GPU's product applies RoPE itself.
 	DeferRoPE bool
 }
 
@@ -49,7 +52,11 @@ func (o QKV) Check() error {
 			return err
 		}
 	}
+	if !o.WidthNorms.IsZero() && (!o.Bias.IsZero() || !o.HeadNorms.IsZero()) {
+		return fmt.Errorf("%w: norms over all heads beside biases or norms of a head", device.ErrBadShape)
+	}
 	return errors.Join(o.KV.check(o.Layer), o.post().check(), o.checkDeferred(),
+		checkOptional(need{"norms over all heads", o.WidthNorms, (o.Heads + o.KV.Heads) * d}),
 		checkBuffers(need{"x", o.X, o.T * o.Hidden}, need{"norm", o.Norm, o.Hidden},
 			need{"slots of rows", o.Rows.Slot, o.T}, need{"positions", o.Rows.Position, o.T},
 			need{"q out", o.Out, o.T * o.Heads * d}))
@@ -60,7 +67,7 @@ func (o QKV) checkDeferred() error {
 		return nil
 	}
 	if o.Class == Prefill || !o.hasPost() {
-		return fmt.Errorf("%w: deferred RoPE is for the decode class of models with biases or head norms",
+		return fmt.Errorf("%w: deferred RoPE is for the decode class of models with biases or norms of q and k",
 			device.ErrBadShape)
 	}
 	return o.BeforeRoPE.check(o.T, o.KV.Heads, o.KV.HeadDim)
@@ -76,8 +83,10 @@ func (o QKV) post() rowsPost {
 }
 
 // hasPost reports whether a GPU's product cannot apply RoPE itself: biases come before it, and
-// a head norm needs the whole head.
-func (o QKV) hasPost() bool { return !o.Bias.IsZero() || !o.HeadNorms.IsZero() }
+// a norm needs the whole head, or all.
+func (o QKV) hasPost() bool {
+	return !o.Bias.IsZero() || !o.HeadNorms.IsZero() || !o.WidthNorms.IsZero()
+}
 
 // Host computes on the host.
 func (o QKV) Host(h *device.Host) {
@@ -87,6 +96,7 @@ func (o QKV) Host(h *device.Host) {
 	product(h, o.Q, n, o.T, q, o.Q.Rows, false)
 	product(h, o.K, n, o.T, kv, 2*kn, false)
 	product(h, o.V, n, o.T, kv[kn:], 2*kn, false)
+	o.normWidths(h, q, kv)
 	if o.DeferRoPE {
 		copy(h.Float32(o.BeforeRoPE.Data), kv)
 	} else {
@@ -94,4 +104,18 @@ func (o QKV) Host(h *device.Host) {
 	}
 	h.Return(kv)
 	h.Return(n)
+}
+
+// normWidths applies WidthNorms, if there are any, in place: q is [T][heads*HeadDim], kv [T][k then v].
+// (OLMo et al., "2 OLMo 2 Furious", 2025.)
+func (o QKV) normWidths(h *device.Host, q, kv []float32) {
+	if o.WidthNorms.IsZero() {
+		return
+	}
+	norms, qn, kn := h.Float32(o.WidthNorms), o.Q.Rows, o.K.Rows
+	for t := range o.T {
+		rowQ, rowK := q[t*qn:(t+1)*qn], kv[t*2*kn:t*2*kn+kn]
+		rmsNorm(rowQ, rowQ, norms[:qn], o.Eps)
+		rmsNorm(rowK, rowK, norms[qn:qn+kn], o.Eps)
+	}
 }

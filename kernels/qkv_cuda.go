@@ -12,8 +12,9 @@ import (
 
 // CUDA launches a product whose units are 16 rows of a head and the 16 rows that RoPE pairs
 // with them. Without biases and head norms the product applies RoPE itself. Otherwise it
-// applies the identity rotation and writes k and v to BeforeRoPE, because a head norm needs
-// all rows of a head; a second kernel, or with DeferRoPE the next attention, does the rest.
+// applies the identity rotation and writes k and v to BeforeRoPE, because a norm needs
+// all rows of a head or of all heads; a second kernel, or with DeferRoPE the next attention, does the rest.
+// Norms over all heads have a kernel of their own before that.
 func (o QKV) CUDA(q *cuda.Queue) error {
 	d := o.KV.HeadDim
 	if d%(2*tileRows) != 0 {
@@ -30,6 +31,9 @@ func (o QKV) CUDA(q *cuda.Queue) error {
 	err := launch(q, productLaunch{name: "reel_qkv", in: args.in, units: (o.Heads + 2*o.KV.Heads) * each, tiles: 2,
 		persistent: persistent{2, 1}, class: o.Class, workspace: o.Workspace, handover: o.Handover,
 		weights: []Weight{o.Q, o.K, o.V}, unitsOf: []int{o.Heads * each, o.KV.Heads * each, o.KV.Heads * each}}, args)
+	if err == nil && !o.WidthNorms.IsZero() {
+		err = o.launchWidthNorms(q)
+	}
 	if err != nil || !o.hasPost() || o.DeferRoPE {
 		return err
 	}
@@ -70,4 +74,13 @@ func (o QKV) launchPost(q *cuda.Queue) error {
 	g := cuda.Grid{X: (heads + qkPostWarps - 1) / qkPostWarps, Threads: 32 * qkPostWarps,
 		Dependent: tune.DependentLaunch}
 	return cuda.Launch(q, "reel_qkpost", g, o.post().args(q, o.Out))
+}
+
+const widthNormsThreads = 256 // WIDTH_NORMS_THREADS of widthnorms.cu
+
+// launchWidthNorms launches the kernel for norms over all heads, in place: a block for q and one for k of each row.
+func (o QKV) launchWidthNorms(q *cuda.Queue) error {
+	g := cuda.Grid{X: o.T, Y: 2, Threads: widthNormsThreads, Dependent: tune.DependentLaunch}
+	return cuda.Launch(q, "reel_widthnorms", g, widthNormsArgs{q: q.Address(o.Out), kv: q.Address(o.BeforeRoPE.Data),
+		norms: q.Address(o.WidthNorms), queries: int32(o.Q.Rows), keys: int32(o.K.Rows), parts: 2, eps: o.Eps})
 }

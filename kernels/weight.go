@@ -193,10 +193,17 @@ func (w Weight) values(h *device.Host, begin, end int, scratch []float32) []floa
 	return scratch
 }
 
-// rmsNorm writes x·g / sqrt(mean(x²)+eps) to y; x, g and y have the same length.
+// NoNorm is an Eps with which QKV and GateUp multiply their rows by Norm and do not norm them. It is for families
+// without norms before attention and feed-forward, whose Norm holds ones.
+const NoNorm = -1
+
+// rmsNorm writes x·g / sqrt(mean(x²)+eps) to y, with NoNorm x·g; x, g and y have the same length.
 // (Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.)
 func rmsNorm(y, x, g []float32, eps float32) {
-	scale := float32(1 / math.Sqrt(float64(vec.Dot(x, x))/float64(len(x))+float64(eps)))
+	scale := float32(1)
+	if eps != NoNorm {
+		scale = float32(1 / math.Sqrt(float64(vec.Dot(x, x))/float64(len(x))+float64(eps)))
+	}
 	for i := range x {
 		y[i] = g[i] * float32(x[i]*scale)
 	}

@@ -30,6 +30,14 @@ REEL_FIELD(Activations, n, 28);
 REEL_FIELD(Activations, eps, 32);
 REEL_FIELD(Activations, unused, 36);
 
+REEL_SIZE(AddNormArgs, 40);
+REEL_FIELD(AddNormArgs, branch, 0);
+REEL_FIELD(AddNormArgs, norm, 8);
+REEL_FIELD(AddNormArgs, rows, 16);
+REEL_FIELD(AddNormArgs, x, 24);
+REEL_FIELD(AddNormArgs, cols, 32);
+REEL_FIELD(AddNormArgs, eps, 36);
+
 REEL_SIZE(AttendArgs, 152);
 REEL_FIELD(AttendArgs, q, 0);
 REEL_FIELD(AttendArgs, pool, 8);
@@ -61,15 +69,15 @@ REEL_FIELD(AttendArgs, shareMerge, 140);
 REEL_FIELD(AttendArgs, parts, 144);
 REEL_FIELD(AttendArgs, unused, 148);
 
-REEL_SIZE(CodesArgs<GateUp>, 112);
+REEL_SIZE(CodesArgs<GateUp>, 120);
 REEL_FIELD(CodesArgs<GateUp>, op, 0);
-REEL_FIELD(CodesArgs<GateUp>, rows, 72);
-REEL_FIELD(CodesArgs<GateUp>, scales, 80);
-REEL_FIELD(CodesArgs<GateUp>, sums, 88);
-REEL_FIELD(CodesArgs<GateUp>, first, 96);
-REEL_FIELD(CodesArgs<GateUp>, units, 100);
-REEL_FIELD(CodesArgs<GateUp>, at_once, 104);
-REEL_FIELD(CodesArgs<GateUp>, stages, 108);
+REEL_FIELD(CodesArgs<GateUp>, rows, 80);
+REEL_FIELD(CodesArgs<GateUp>, scales, 88);
+REEL_FIELD(CodesArgs<GateUp>, sums, 96);
+REEL_FIELD(CodesArgs<GateUp>, first, 104);
+REEL_FIELD(CodesArgs<GateUp>, units, 108);
+REEL_FIELD(CodesArgs<GateUp>, at_once, 112);
+REEL_FIELD(CodesArgs<GateUp>, stages, 116);
 
 REEL_SIZE(CodesArgs<Head>, 104);
 REEL_FIELD(CodesArgs<Head>, op, 0);
@@ -81,15 +89,15 @@ REEL_FIELD(CodesArgs<Head>, units, 92);
 REEL_FIELD(CodesArgs<Head>, at_once, 96);
 REEL_FIELD(CodesArgs<Head>, stages, 100);
 
-REEL_SIZE(CodesArgs<Projection>, 104);
+REEL_SIZE(CodesArgs<Projection>, 112);
 REEL_FIELD(CodesArgs<Projection>, op, 0);
-REEL_FIELD(CodesArgs<Projection>, rows, 64);
-REEL_FIELD(CodesArgs<Projection>, scales, 72);
-REEL_FIELD(CodesArgs<Projection>, sums, 80);
-REEL_FIELD(CodesArgs<Projection>, first, 88);
-REEL_FIELD(CodesArgs<Projection>, units, 92);
-REEL_FIELD(CodesArgs<Projection>, at_once, 96);
-REEL_FIELD(CodesArgs<Projection>, stages, 100);
+REEL_FIELD(CodesArgs<Projection>, rows, 72);
+REEL_FIELD(CodesArgs<Projection>, scales, 80);
+REEL_FIELD(CodesArgs<Projection>, sums, 88);
+REEL_FIELD(CodesArgs<Projection>, first, 96);
+REEL_FIELD(CodesArgs<Projection>, units, 100);
+REEL_FIELD(CodesArgs<Projection>, at_once, 104);
+REEL_FIELD(CodesArgs<Projection>, stages, 108);
 
 REEL_SIZE(CodesArgs<QKV>, 184);
 REEL_FIELD(CodesArgs<QKV>, op, 0);
@@ -182,12 +190,14 @@ REEL_FIELD(RecentArgs, window, 68);
 REEL_FIELD(RecentArgs, trash, 72);
 REEL_FIELD(RecentArgs, viewTrash, 76);
 
-REEL_SIZE(EmbedArgs, 32);
+REEL_SIZE(EmbedArgs, 40);
 REEL_FIELD(EmbedArgs, table, 0);
 REEL_FIELD(EmbedArgs, token, 8);
 REEL_FIELD(EmbedArgs, x, 16);
 REEL_FIELD(EmbedArgs, vocab, 24);
 REEL_FIELD(EmbedArgs, hidden, 28);
+REEL_FIELD(EmbedArgs, scale, 32);
+REEL_FIELD(EmbedArgs, unused, 36);
 
 REEL_SIZE(FillArgs, 24);
 REEL_FIELD(FillArgs, data, 0);
@@ -195,13 +205,15 @@ REEL_FIELD(FillArgs, n, 8);
 REEL_FIELD(FillArgs, value, 16);
 REEL_FIELD(FillArgs, pad, 20);
 
-REEL_SIZE(GateUpArgs, 72);
+REEL_SIZE(GateUpArgs, 80);
 REEL_FIELD(GateUpArgs, gate, 0);
 REEL_FIELD(GateUpArgs, up, 8);
 REEL_FIELD(GateUpArgs, in, 16);
 REEL_FIELD(GateUpArgs, out, 56);
-REEL_FIELD(GateUpArgs, inner, 64);
-REEL_FIELD(GateUpArgs, unused, 68);
+REEL_FIELD(GateUpArgs, linear, 64);
+REEL_FIELD(GateUpArgs, cubic, 68);
+REEL_FIELD(GateUpArgs, inner, 72);
+REEL_FIELD(GateUpArgs, unused, 76);
 
 REEL_SIZE(GatherArgs, 40);
 REEL_FIELD(GatherArgs, x, 0);
@@ -262,12 +274,13 @@ REEL_FIELD(PackArgs, dst, 8);
 REEL_FIELD(PackArgs, rows, 16);
 REEL_FIELD(PackArgs, cols, 20);
 
-REEL_SIZE(ProjectionArgs, 64);
+REEL_SIZE(ProjectionArgs, 72);
 REEL_FIELD(ProjectionArgs, w, 0);
 REEL_FIELD(ProjectionArgs, in, 8);
 REEL_FIELD(ProjectionArgs, x, 48);
-REEL_FIELD(ProjectionArgs, rows, 56);
-REEL_FIELD(ProjectionArgs, unused, 60);
+REEL_FIELD(ProjectionArgs, bias, 56);
+REEL_FIELD(ProjectionArgs, rows, 64);
+REEL_FIELD(ProjectionArgs, stores, 68);
 
 REEL_SIZE(ProposeArgs, 88);
 REEL_FIELD(ProposeArgs, logits, 0);
@@ -398,6 +411,12 @@ REEL_FIELD(SlicePlan, firstUnit, 24);
 REEL_FIELD(SlicePlan, endUnit, 28);
 REEL_FIELD(SlicePlan, starts, 32);
 
+REEL_SIZE(SoftcapArgs, 24);
+REEL_FIELD(SoftcapArgs, logits, 0);
+REEL_FIELD(SoftcapArgs, sample, 8);
+REEL_FIELD(SoftcapArgs, vocab, 16);
+REEL_FIELD(SoftcapArgs, limit, 20);
+
 REEL_SIZE(StageArgs, 136);
 REEL_FIELD(StageArgs, ring, 0);
 REEL_FIELD(StageArgs, counter, 8);
@@ -422,21 +441,21 @@ REEL_FIELD(StageArgs, context, 124);
 REEL_FIELD(StageArgs, T, 128);
 REEL_FIELD(StageArgs, N, 132);
 
-REEL_SIZE(StreamKArgs<GateUp>, 712);
+REEL_SIZE(StreamKArgs<GateUp>, 720);
 REEL_FIELD(StreamKArgs<GateUp>, op, 0);
-REEL_FIELD(StreamKArgs<GateUp>, rounded, 72);
-REEL_FIELD(StreamKArgs<GateUp>, handover, 96);
-REEL_FIELD(StreamKArgs<GateUp>, partials, 128);
-REEL_FIELD(StreamKArgs<GateUp>, arrivals, 136);
-REEL_FIELD(StreamKArgs<GateUp>, plan, 144);
+REEL_FIELD(StreamKArgs<GateUp>, rounded, 80);
+REEL_FIELD(StreamKArgs<GateUp>, handover, 104);
+REEL_FIELD(StreamKArgs<GateUp>, partials, 136);
+REEL_FIELD(StreamKArgs<GateUp>, arrivals, 144);
+REEL_FIELD(StreamKArgs<GateUp>, plan, 152);
 
-REEL_SIZE(StreamKArgs<Projection>, 704);
+REEL_SIZE(StreamKArgs<Projection>, 712);
 REEL_FIELD(StreamKArgs<Projection>, op, 0);
-REEL_FIELD(StreamKArgs<Projection>, rounded, 64);
-REEL_FIELD(StreamKArgs<Projection>, handover, 88);
-REEL_FIELD(StreamKArgs<Projection>, partials, 120);
-REEL_FIELD(StreamKArgs<Projection>, arrivals, 128);
-REEL_FIELD(StreamKArgs<Projection>, plan, 136);
+REEL_FIELD(StreamKArgs<Projection>, rounded, 72);
+REEL_FIELD(StreamKArgs<Projection>, handover, 96);
+REEL_FIELD(StreamKArgs<Projection>, partials, 128);
+REEL_FIELD(StreamKArgs<Projection>, arrivals, 136);
+REEL_FIELD(StreamKArgs<Projection>, plan, 144);
 
 REEL_SIZE(StreamKArgs<QKV>, 784);
 REEL_FIELD(StreamKArgs<QKV>, op, 0);
@@ -446,22 +465,31 @@ REEL_FIELD(StreamKArgs<QKV>, partials, 200);
 REEL_FIELD(StreamKArgs<QKV>, arrivals, 208);
 REEL_FIELD(StreamKArgs<QKV>, plan, 216);
 
+REEL_SIZE(WidthNormsArgs, 40);
+REEL_FIELD(WidthNormsArgs, q, 0);
+REEL_FIELD(WidthNormsArgs, kv, 8);
+REEL_FIELD(WidthNormsArgs, norms, 16);
+REEL_FIELD(WidthNormsArgs, queries, 24);
+REEL_FIELD(WidthNormsArgs, keys, 28);
+REEL_FIELD(WidthNormsArgs, parts, 32);
+REEL_FIELD(WidthNormsArgs, eps, 36);
+
 REEL_SIZE(AttendDeferredArgs, 264);
 REEL_SIZE(AttendFromArgs, 160);
 static_assert(sizeof(AttendArgs) == 152, "post and earliest follow the base");
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-REEL_SIZE(WgmmaArgs<GateUp>, 96);
+REEL_SIZE(WgmmaArgs<GateUp>, 104);
 REEL_FIELD(WgmmaArgs<GateUp>, op, 0);
-REEL_FIELD(WgmmaArgs<GateUp>, rounded, 72);
+REEL_FIELD(WgmmaArgs<GateUp>, rounded, 80);
 
 REEL_SIZE(WgmmaArgs<Head>, 88);
 REEL_FIELD(WgmmaArgs<Head>, op, 0);
 REEL_FIELD(WgmmaArgs<Head>, rounded, 64);
 
-REEL_SIZE(WgmmaArgs<Projection>, 88);
+REEL_SIZE(WgmmaArgs<Projection>, 96);
 REEL_FIELD(WgmmaArgs<Projection>, op, 0);
-REEL_FIELD(WgmmaArgs<Projection>, rounded, 64);
+REEL_FIELD(WgmmaArgs<Projection>, rounded, 72);
 
 REEL_SIZE(WgmmaArgs<QKV>, 168);
 REEL_FIELD(WgmmaArgs<QKV>, op, 0);

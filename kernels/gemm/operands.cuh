@@ -91,10 +91,11 @@ template <class Op> __device__ __forceinline__ const uint4 *fragments(const Op &
 	return static_cast<const uint4 *>(t.weight) + (size_t)t.index * (op.activations().cols / MMA_K) * 32;
 }
 
-// rms_scale returns 1/sqrt(mean(x²)+eps) of a row whose squares sum to `squares`. It multiplies the
+// rms_scale returns 1/sqrt(mean(x²)+eps) of a row whose squares sum to `squares`, and 1 if eps is negative. It multiplies the
 // finished dot product; norm weights multiply x before rounding: y = scale * Σ W[r][k]
 // round(x[k]*norm[k]).
 __device__ __forceinline__ float rms_scale(const Activations &in, float squares) {
+	if (in.eps < 0) return 1; // NoNorm in weight.go
 	return __fdiv_rn(1.f, __fsqrt_rn(__fadd_rn(__fdiv_rn(squares, (float)in.cols), in.eps)));
 }
 

@@ -101,3 +101,16 @@ func exp(x float32) float32 {
 	p = float32(p*float32(r*r)) + r + 1
 	return p * math.Float32frombits(math.Float32bits(t)<<23+math.Float32bits(1))
 }
+
+// Softcap replaces x[i] by y·tanh(x[i]·scale/y) for a cap y, within 2·10⁻⁷ of y.
+func Softcap(x []float32, scale, y float32) {
+	scale /= y
+	for i, v := range x {
+		z := v * scale
+		e := exp(-2 * max(z, -z))
+		x[i] = y * ((1 - e) / (1 + e))
+		if z < 0 {
+			x[i] = -x[i]
+		}
+	}
+}

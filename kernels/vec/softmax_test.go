@@ -71,6 +71,25 @@ func TestSoftmaxWeights(t *testing.T) {
 	}
 }
 
+// A capped score is near float64's, for scores beside the cap and far beyond it.
+func TestSoftcap(t *testing.T) {
+	r := rand.New(rand.NewPCG(rand.Uint64(), 8))
+	for range 1000 {
+		x, scale, y := float32(r.NormFloat64()*math.Pow(10, r.Float64()*8-4)), r.Float32(), 50*r.Float32()+1e-3
+		got := []float32{x, -x}
+		Softcap(got, scale, y)
+		want := float64(y) * math.Tanh(float64(x)*float64(scale)/float64(y))
+		if math.Abs(float64(got[0])-want) > 2e-7*float64(y) || got[0] != -got[1] {
+			t.Fatalf("%v and %v, times %v under %v: %v, wants %v", x, -x, scale, y, got, want)
+		}
+	}
+	x := []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))}
+	Softcap(x, 1, 5)
+	if x[0] == x[0] || x[1] != 5 || x[2] != -5 {
+		t.Errorf("of NaN and infinities: %v", x)
+	}
+}
+
 func BenchmarkSoftmaxWeights(b *testing.B) {
 	x := make([]float32, 1024)
 	for b.Loop() {

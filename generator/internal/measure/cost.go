@@ -20,6 +20,8 @@ func cost(op device.Op, p pass) (bytes, flops int64) {
 		return products(rowsOf(o.T, o.RowIndex, p), o.Gate, o.Up)
 	case kernels.GatherRows:
 		return 2 * 4 * int64(p.sequences()) * int64(o.Cols), 0
+	case kernels.AddNorm:
+		return 3 * 4 * int64(rowsOf(o.T, o.RowIndex, p)) * int64(o.Cols), 0
 	case kernels.Head:
 		return products(p.sequences(), o.W)
 	case kernels.Attend:

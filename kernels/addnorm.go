@@ -1,0 +1,44 @@
+package kernels
+
+import (
+	"errors"
+
+	"reel.internal/reel/kernels/device"
+)
+
+// AddNorm adds a branch of a layer to the residual stream, after a norm: X[t] += rmsnorm(Branch[t]). It is for families
+// that norm the results of attention and of the feed-forward, which a [Projection] with Store leaves in Branch.
+// (Liu et al., "Swin Transformer V2", 2022.)
+type AddNorm struct {
+	Branch device.Buffer // float32 [T][Cols]
+	Norm   device.Buffer // float32 [Cols]
+	X      device.Buffer // in and out: float32 [T][Cols]
+	// RowIndex is int32 [T], or none: rows for which it has -1, which come last, are left as they are.
+	RowIndex device.Buffer
+
+	T, Cols int
+	Eps     float32
+}
+
+// Kernel returns "addnorm".
+func (AddNorm) Kernel() string { return "addnorm" }
+
+// Check compares dimensions.
+func (o AddNorm) Check() error {
+	return errors.Join(checkBuffers(need{"branch", o.Branch, o.T * o.Cols}, need{"norm", o.Norm, o.Cols},
+		need{"x", o.X, o.T * o.Cols}), checkOptional(need{"row index", o.RowIndex, o.T}))
+}
+
+// Host computes on the host.
+func (o AddNorm) Host(h *device.Host) {
+	branch, x, rows := h.Float32(o.Branch), h.Float32(o.X), o.T
+	if !o.RowIndex.IsZero() {
+		for rows = 0; rows < o.T && h.Int32(o.RowIndex)[rows] >= 0; rows++ {
+		}
+	}
+	n := normRows(h, branch, h.Float32(o.Norm)[:o.Cols], o.Eps, rows)
+	for i, v := range n {
+		x[i] += v
+	}
+	h.Return(n)
+}
