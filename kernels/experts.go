@@ -46,7 +46,9 @@ type ExpertDown struct {
 
 // ExpertWorkspace is device memory that the experts' kernels need; the host uses none of it. Ops that run one after
 // another may share it.
-type ExpertWorkspace struct{}
+type ExpertWorkspace struct {
+	Results device.Buffer // float32 [T][Used][hidden]: of each expert, times its weight
+}
 
 // Kernel returns "expert gateup".
 func (ExpertGateUp) Kernel() string { return "expert gateup" }
@@ -156,13 +158,16 @@ func (o ExpertGateUp) expert(h *device.Host, e, begin, end int, in []float32, ro
 	}
 }
 
+// clampedSlope is that of gpt-oss's sigmoid.
+const clampedSlope = 1.702
+
 // gated returns silu(a)·b, or with a limit gpt-oss's product.
 func gated(a, b, limit float32) float32 {
 	if limit == 0 {
 		return float32(float64(a)/(1+math.Exp(-float64(a)))) * b
 	}
 	a, b = min(a, limit), max(min(b, limit), -limit)
-	return float32(float64(a)/(1+math.Exp(-1.702*float64(a)))) * (b + 1)
+	return float32(float64(a)/(1+math.Exp(-clampedSlope*float64(a)))) * (b + 1)
 }
 
 // part returns part e of a row-major weight, of rows rows.

@@ -30,9 +30,30 @@ const (
 type Chosen struct {
 	IDs     device.Buffer // int32 [T][Used]: the experts of each row, by falling score, then by rising id
 	Weights device.Buffer // float32 [T][Used]: the factors of their results
-	Experts int           // of the layer
-	Used    int           // of a row
+	// Slots is [SlotsBytes] bytes, or none: on a GPU, the pairs of a row and one of its experts in groups of one expert,
+	// by which kernels read an expert for several rows at once. The host has none.
+	Slots   device.Buffer
+	Experts int // of the layer
+	Used    int // of a row
 }
+
+// slotPlaces is the most pairs of a row and an expert in one slot: SLOT_PLACES of kernels/gemm/experts.cuh.
+const slotPlaces = 8
+
+// slotsOf returns the most slots that T rows need: of each expert the last one may be partly filled.
+func slotsOf(T, used, experts int) int {
+	places := T * used
+	return min(places, (places+min(experts, places)*(slotPlaces-1))/slotPlaces)
+}
+
+// SlotsBytes returns the size of [Chosen].Slots for T rows: a count, then of each slot the expert, the places and their
+// rows.
+func SlotsBytes(T, used, experts int) int64 {
+	return 4 * int64(slotsAt+slotsOf(T, used, experts)*(1+2*slotPlaces))
+}
+
+// slotsAt is the element of Slots at which the slots begin.
+const slotsAt = 4
 
 // check compares dimensions for T rows.
 func (c Chosen) check(T int) error {

@@ -106,6 +106,10 @@ func (f *configFile) supported(fam family) error {
 		{"sliding_window", "in a " + f.ModelType,
 			f.Window != nil && (f.ModelType == "llama" || f.ModelType == "smollm3")},
 		{"no_rope_layers", f.NoRoPE, f.NoRoPE != nil && fam.noRoPE == nil},
+		{"num_experts", f.Experts, f.Experts != 0 && fam.experts == nil},
+		{"num_local_experts", f.LocalExperts, f.LocalExperts != 0 && fam.experts == nil},
+		{"num_experts_per_tok", f.ExpertsUsed, f.ExpertsUsed != 0 && fam.experts == nil},
+		{"moe_intermediate_size", f.ExpertInner, f.ExpertInner != 0 && fam.experts == nil},
 	} {
 		if r.bad {
 			return fmt.Errorf("%w: config.json: %s %.200v", ErrUnsupported, r.field, r.value)

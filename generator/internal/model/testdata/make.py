@@ -85,8 +85,8 @@ FAMILIES = {
         **dict(SMALL, num_hidden_layers=4), vocab_size=277, num_attention_heads=2, num_key_value_heads=1,
         rope_parameters=dict(rope_type="default", rope_theta=5e6)), "bfloat16", None),
     "qwen3-moe": (Qwen3MoeForCausalLM, Qwen3MoeConfig(
-        **dict(SMALL, hidden_size=32, intermediate_size=48, num_hidden_layers=3), vocab_size=283, num_attention_heads=2,
-        num_key_value_heads=1, head_dim=32, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=16, norm_topk_prob=True,
+        **dict(SMALL, hidden_size=32, intermediate_size=64, num_hidden_layers=3), vocab_size=283, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=32, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True,
         mlp_only_layers=[1], rope_parameters=dict(rope_type="default", rope_theta=1e6)), "bfloat16", None),
     "mixtral": (MixtralForCausalLM, MixtralConfig(
         **dict(SMALL, hidden_size=32, intermediate_size=32), vocab_size=281, num_attention_heads=2, num_key_value_heads=1,

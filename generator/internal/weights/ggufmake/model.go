@@ -15,6 +15,12 @@ func Architecture(c model.Config) string {
 		return "llama"
 	case "ministral3":
 		return "mistral3"
+	case "mixtral":
+		return "llama"
+	case "qwen3_moe":
+		return "qwen3moe"
+	case "gpt_oss":
+		return "gpt-oss"
 	}
 	return c.Name
 }
@@ -38,6 +44,12 @@ func Pairs(c model.Config) []Pair {
 	case c.Name == "phi3": // without the key, llama.cpp takes Phi-3's window
 		pairs = append(pairs, Pair{"attention.sliding_window", uint32(0)})
 	}
+	if e := c.Experts; e != nil {
+		pairs = append(pairs, Pair{"expert_count", uint32(e.Count)}, Pair{"expert_used_count", uint32(e.Used)})
+		if arch != "llama" {
+			pairs = append(pairs, Pair{"expert_feed_forward_length", uint32(e.Inner)})
+		}
+	}
 	if arch == "llama" {
 		pairs = append(pairs, Pair{"vocab_size", uint32(c.Vocab)})
 	}
@@ -56,15 +68,24 @@ var names = strings.NewReplacer("model.embed_tokens", "token_embd", "model.norm"
 	"self_attn.qkv_proj", "attn_qkv", "self_attn.q_proj", "attn_q", "self_attn.k_proj", "attn_k",
 	"self_attn.v_proj", "attn_v", "self_attn.o_proj", "attn_output", "self_attn.q_norm", "attn_q_norm",
 	"self_attn.k_norm", "attn_k_norm", "mlp.gate_up_proj", "ffn_up", "mlp.gate_proj", "ffn_gate",
-	"mlp.up_proj", "ffn_up", "mlp.down_proj", "ffn_down")
+	"mlp.up_proj", "ffn_up", "mlp.down_proj", "ffn_down", "mlp.gate.", "ffn_gate_inp.", "mlp.experts.gate_proj",
+	"ffn_gate_exps", "mlp.experts.up_proj", "ffn_up_exps", "mlp.experts.down_proj", "ffn_down_exps")
 
 // Name returns GGUF's name of a tensor.
 func Name(published string) string { return names.Replace(published) }
 
+// Shape returns the shape of a tensor in the file, where stacks of experts have three dimensions.
+func Shape(c model.Config, s model.TensorSpec) []int {
+	if s.Kind != model.ExpertTensor {
+		return s.Shape
+	}
+	return []int{c.Experts.Count, s.Shape[0] / c.Experts.Count, s.Shape[1]}
+}
+
 // Row returns the row of a published tensor that row r of the file's holds: the rows of each head of q and k of Llama,
 // Mistral and SmolLM3 are interleaved, as numpy's reshape(heads, 2, dim/2, …).swapaxes(1, 2) does.
 func Row(c model.Config, published string, r int) int {
-	interleaved := []string{"llama", "mistral", "ministral3", "smollm3"}
+	interleaved := []string{"llama", "mistral", "mixtral", "ministral3", "smollm3"}
 	if !slices.Contains(interleaved, c.Name) || !strings.Contains(published, "q_proj") && !strings.Contains(published, "k_proj") {
 		return r
 	}
@@ -80,9 +101,16 @@ func Tensors(c model.Config, from model.Tensors, change func(weights.Tensor) wei
 		if err != nil {
 			panic(err)
 		}
+		if t.Conversion != nil {
+			t.Data = make([]byte, t.Shape[0]*t.DType.Bytes(t.Shape[1]))
+			if err := t.Conversion.Rows(t.Data, 0); err != nil {
+				panic(err)
+			}
+			t.Conversion = nil
+		}
 		t = change(t)
 		t.Data = ordered(c, t)
-		t.Name = Name(s.Name)
+		t.Name, t.Shape = Name(s.Name), Shape(c, s)
 		list = append(list, t)
 	}
 	for _, d := range Divisors(c) {
