@@ -143,18 +143,19 @@ type routeArgs struct {
 	bestTwo, scoring                    int32
 	normalise, byScore                  int32
 	scale, eps                          float32
+	count, expert, place, row           uint64
 }
 
 // groupArgs mirrors GroupArgs of group.cu.
 type groupArgs struct {
 	ids, rows, count, expert, place, row uint64
-	t, used, experts, slots              int32
+	t, used, slots, each                 int32
 }
 
 // chosenArgs mirrors ChosenArgs of gemm/experts.cuh.
 type chosenArgs struct {
 	weights, count, expert, place, row uint64
-	slots, _                           int32
+	slots, places                      int32
 }
 
 // expertGateUpArgs mirrors ExpertGateUpArgs of experts.cu.
@@ -169,11 +170,11 @@ type expertGateUpArgs struct {
 
 // expertDownArgs mirrors ExpertDownArgs of experts.cu.
 type expertDownArgs struct {
-	w, bias   uint64
-	in        activations
-	results   uint64
-	chosen    chosenArgs
-	hidden, _ int32
+	w, bias      uint64
+	in           activations
+	results, x   uint64
+	chosen       chosenArgs
+	hidden, used int32
 }
 
 // expertSumArgs mirrors ExpertSumArgs of experts.cu.

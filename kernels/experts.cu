@@ -54,8 +54,9 @@ struct ExpertDownArgs {
 	const float *bias; // [experts][hidden], or null
 	Activations in;    // In [places][inner], without norm; rows and n are those of a slot
 	float *results;    // [places][hidden]
+	float *x;          // in and out: [hidden]; of expert_down_one alone
 	ChosenArgs chosen;
-	int32_t hidden, unused;
+	int32_t hidden, used;
 };
 
 // ExpertDown: Results[place][r] = weight (W_e[r]·In[place] + bias_e[r]). A unit is one row tile.
@@ -84,8 +85,124 @@ struct ExpertDown {
 	}
 };
 
+template <> constexpr bool FEW_REGISTERS<ExpertGateUp> = true;
+
 REEL_EXPERTS(reel_expert_gateup, ExpertGateUp, 4)
 REEL_EXPERTS(reel_expert_down, ExpertDown, 4)
+
+// expert_down_one is the whole down projection of a step of one row: X[r] += Σ_k weight_k (W_e(k)[r]·In[k] + bias), in
+// the order of k, with the bits of ExpertDown and reel_expert_sum. A block has 16 rows of W of each expert. Its warps are
+// the partial sums (operands.cuh); a warp goes through its K blocks of all experts without a stop, with the weights of
+// the next eight steps in flight.
+template <class D> struct ExpertDownOne {
+	static constexpr int AHEAD = 2; // K blocks
+
+	// Cursor is a K block of this warp: block `block` of expert `rank`.
+	struct Cursor {
+		int rank, block;
+	};
+
+	const ExpertDownArgs &o;
+	const int lane, warp, steps, used;
+	const int32_t *const expert; // shared [used]
+	uint4 weights[AHEAD][BLOCK_STEPS];
+
+	__device__ __forceinline__ ExpertDownOne(const ExpertDownArgs &o, const int32_t *expert)
+		: o(o), lane(threadIdx.x & 31), warp(threadIdx.x >> 5), steps(o.in.cols / MMA_K), used(o.used), expert(expert) {}
+
+	__device__ __forceinline__ bool exists(int block) const { return block * BLOCK_STEPS < steps; }
+	__device__ __forceinline__ Cursor first() const { return {exists(warp) ? 0 : used, warp}; }
+	__device__ __forceinline__ void advance(Cursor &c) const {
+		c.block += PARTIALS;
+		if (!exists(c.block)) c.rank++, c.block = warp;
+	}
+
+	__device__ __forceinline__ void load(uint4 (&to)[BLOCK_STEPS], const Cursor &c) const {
+		if (c.rank >= used) return;
+		const uint4 *const tile = o.w + ((size_t)expert[c.rank] * (o.hidden / 16) + blockIdx.x) * steps * 32 + lane;
+#pragma unroll
+		for (int s = 0; s < BLOCK_STEPS; s++) {
+			const int step = c.block * BLOCK_STEPS + s;
+			to[s] = step < steps ? load_weights(tile + step * 32) : uint4{0, 0, 0, 0};
+		}
+	}
+
+	// round copies this warp's columns of all rows of In to shared memory, rounded: a quad takes 8 of 16 bytes.
+	__device__ __forceinline__ void round(float4 *rows) const {
+		for (Cursor c = first(); c.rank < used; advance(c)) {
+			const int quad = c.block * BLOCK_STEPS * 4 + lane;
+			if (lane >= BLOCK_STEPS * 4 || quad >= steps * 4) continue;
+			const float4 v = load_activation(o.in.x + (size_t)c.rank * o.in.cols + quad * 4);
+			*reinterpret_cast<uint2 *>(rows + c.rank * steps * 4 + quad) = pack4<D>(v);
+		}
+		__syncwarp();
+	}
+
+	// run leaves the partial sums of all experts in shared memory: float [used][16 warps][16].
+	__device__ __forceinline__ void run(const float4 *rows, float *partials) {
+		float sum[4] = {0, 0, 0, 0};
+		Cursor ahead = first(), now = ahead;
+#pragma unroll
+		for (int i = 0; i < AHEAD; i++) load(weights[i], ahead), advance(ahead);
+		while (now.rank < used) {
+#pragma unroll
+			for (int i = 0; i < AHEAD; i++) {
+				if (now.rank >= used) break;
+#pragma unroll
+				for (int s = 0; s < BLOCK_STEPS; s++) {
+					const int step = now.block * BLOCK_STEPS + s;
+					uint2 b = {0, 0};
+					if (lane < 4 && step < steps)
+						b = *reinterpret_cast<const uint2 *>(rows + (now.rank * steps + step) * 4 + lane);
+					if (step < steps) D::mma(sum, weights[i][s], b.x, b.y);
+				}
+				load(weights[i], ahead), advance(ahead);
+				const int rank = now.rank;
+				advance(now);
+				if (now.rank == rank) continue;
+				store(partials, rank, sum);
+				sum[0] = sum[1] = sum[2] = sum[3] = 0;
+			}
+		}
+		if (!exists(warp))
+			for (int k = 0; k < used; k++) store(partials, k, sum);
+		__syncthreads();
+	}
+	__device__ __forceinline__ void store(float *partials, int rank, const float (&sum)[4]) const {
+		if (lane % 4) return;
+		float *const p = partials + (rank * PARTIALS + warp) * 16 + lane / 4;
+		p[0] = sum[0];
+		p[8] = sum[2];
+	}
+
+	__device__ __forceinline__ void finish(const float *partials) const {
+		const int row = blockIdx.x * 16 + threadIdx.x;
+		float all = 0;
+		for (int k = 0; k < used; k++) {
+			const float y = sum_in_order(partials + k * PARTIALS * 16 + threadIdx.x, 16);
+			const float v = __fmul_rn(o.chosen.weights[k],
+				o.bias ? __fadd_rn(y, o.bias[expert[k] * o.hidden + row]) : y);
+			all = k ? __fadd_rn(all, v) : v;
+		}
+		o.x[row] = __fadd_rn(o.x[row], all);
+	}
+};
+
+template <class D> __device__ __forceinline__ void expert_down_one(const ExpertDownArgs &a) {
+	extern __shared__ float4 downShared[]; // rows of In, then partial sums
+	float *const partials = reinterpret_cast<float *>(downShared + a.used * (a.in.cols / 4));
+	begin_product<false, true>();
+	if (*a.chosen.count == 0) return; // a row of padding
+	__shared__ int32_t expert[32];
+	if (threadIdx.x < a.used) expert[threadIdx.x] = a.chosen.expert[threadIdx.x];
+	__syncthreads();
+	ExpertDownOne<D> one(a, expert);
+	one.round(downShared);
+	one.run(downShared, partials);
+	if (threadIdx.x < 16) one.finish(partials);
+}
+REEL_OP_KERNEL(reel_expert_down_bf16_one, ExpertDown, FEW_ROWS_THREADS, 1, (expert_down_one<BF16>(a)))
+REEL_OP_KERNEL(reel_expert_down_f16_one, ExpertDown, FEW_ROWS_THREADS, 1, (expert_down_one<F16>(a)))
 
 struct ExpertSumArgs {
 	const float *results; // [T][used][cols]

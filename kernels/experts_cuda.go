@@ -37,15 +37,25 @@ func launchExperts[T any](q *cuda.Queue, p expertLaunch, args T) error {
 	if err != nil {
 		return err
 	}
-	g, v := cuda.Grid{X: p.units, Y: slots, Threads: skinny8.threads, Dependent: tune.DependentLaunch}, &skinny8
+	v, shared := p.variant()
+	g := v.grid(1, p.units, p.tiles)
+	g.Z, g.Shared = slots, shared
+	return cuda.Launch(q, p.name+kind+v.suffix, g, args)
+}
+
+// variant returns the variant for p, and its dynamic shared memory.
+func (p expertLaunch) variant() (v *variant, shared int) {
 	row := p.cols * 4
 	if p.normed {
 		row *= 2
 	}
-	if p.T == 1 && row <= gemvShared {
-		v, g.Shared = &gemv, row
+	switch {
+	case placesOf(p.T) == manyPlaces:
+		return &tiled64, tiled64.shared
+	case p.T == 1 && row <= gemvShared:
+		return &gemv, row
 	}
-	return cuda.Launch(q, p.name+kind+v.suffix, g, args)
+	return &skinny8, 0
 }
 
 // Blocks of a launch over quantised experts, if slots are all in use, for each SM: enough that they finish together.
@@ -53,13 +63,13 @@ const expertBlocks = 4
 
 func launchExpertCodes[T any](q *cuda.Queue, p expertLaunch, slots int, args T) error {
 	row, sums := codesRowBytes(p.w.DType, p.cols)
-	rows := min(p.T, slotPlaces, (sharedMemory(q)-codesStatic-sums)/row)
+	rows := min(p.T, codesTokens, (sharedMemory(q)-codesStatic-sums)/row)
 	if rows <= 0 {
 		return fmt.Errorf("%w: %d columns: a row does not fit into this GPU's shared memory", device.ErrBadShape, p.cols)
 	}
 	perBlock := codesTiles / p.tiles // units that a block computes at a time
 	most := (p.units + perBlock - 1) / perBlock
-	g := cuda.Grid{X: min(most, max(1, expertBlocks*q.SMs()/slots)), Y: slots, Threads: codesThreads,
+	g := cuda.Grid{X: min(most, max(1, expertBlocks*q.SMs()/slots)), Z: slots, Threads: codesThreads,
 		Shared: rows*row + sums, Dependent: tune.DependentLaunch}
 	return cuda.Launch(q, p.name+formats[p.w.DType].kernel+"_codes8", g,
 		codesArgs[T]{op: args, units: int32(p.units), atOnce: int32(rows)})
@@ -88,18 +98,31 @@ func (o ExpertDown) CUDA(q *cuda.Queue) error {
 	if err := checkBuffers(need{"results", o.Workspace.Results, o.T * o.Chosen.Used * hidden}); err != nil {
 		return err
 	}
-	results := q.Address(o.Workspace.Results)
+	args := expertDownArgs{w: q.Address(o.Down.Data), bias: q.Address(o.Bias),
+		in: activations{x: q.Address(o.In), cols: int32(o.Down.Cols)}, results: q.Address(o.Workspace.Results),
+		x: q.Address(o.X), chosen: o.Chosen.slotArgs(q, o.T), hidden: int32(hidden), used: int32(o.Chosen.Used)}
+	if shared := o.oneShared(); o.T == 1 && !o.Down.DType.Quantised() && hidden%tileRows == 0 && shared <= gemvShared {
+		kind, err := elementsOf(o.Down)
+		if err != nil {
+			return err
+		}
+		return cuda.Launch(q, "reel_expert_down"+kind+"_one", cuda.Grid{X: tilesOf(hidden), Threads: gemv.threads,
+			Shared: shared, Dependent: tune.DependentLaunch}, args)
+	}
 	err := launchExperts(q, expertLaunch{name: "reel_expert_down", w: o.Down, cols: o.Down.Cols, units: tilesOf(hidden),
-		tiles: 1, T: o.T, chosen: o.Chosen,
-	}, expertDownArgs{w: q.Address(o.Down.Data), bias: q.Address(o.Bias),
-		in: activations{x: q.Address(o.In), cols: int32(o.Down.Cols)}, results: results,
-		chosen: o.Chosen.slotArgs(q, o.T), hidden: int32(hidden)})
+		tiles: 1, T: o.T, chosen: o.Chosen}, args)
 	if err != nil {
 		return err
 	}
 	perBlock := 4 * elementThreads
 	return cuda.Launch(q, "reel_expert_sum", cuda.Grid{X: (hidden + perBlock - 1) / perBlock, Y: o.T,
 		Threads: elementThreads, Dependent: tune.DependentLaunch},
-		expertSumArgs{results: results, rows: q.Address(o.RowIndex), x: q.Address(o.X), cols: int32(hidden),
+		expertSumArgs{results: args.results, rows: q.Address(o.RowIndex), x: q.Address(o.X), cols: int32(hidden),
 			used: int32(o.Chosen.Used)})
+}
+
+// oneShared returns the shared memory of the kernel of one row: the results of its experts' gates, and partial sums.
+func (o ExpertDown) oneShared() int {
+	const partials = 4 * 16 * tileRows
+	return o.Chosen.Used * (4*o.Down.Cols + partials)
 }

@@ -15,10 +15,13 @@ struct RouteArgs {
 	int32_t bestTwo, scoring;     // scoring: that of kernels/route.go
 	int32_t normalise, byScore;   // byScore: experts are chosen by scores, not by logits
 	float scale, eps;
+	// Of a step of one row, whose slots are its ranks; else null, and reel_group makes the slots.
+	int32_t *count, *expert, *place, *row;
 };
 
 enum Scoring { SOFTMAX_OF_ALL, SIGMOID, SOFTMAX_OF_CHOSEN };
 constexpr int ROUTE_WARPS = 8;                      // of a block: one expert each, then one row each
+constexpr int SLOT_PLACES = 8;                      // places of a slot in steps of few rows
 constexpr int MOST_EXPERTS = 1024; // of which a lane has EACH, those of its number, of 32 more and so on
 constexpr float NOT_CHOSEN = -__builtin_huge_valf();
 
@@ -181,6 +184,13 @@ template <int EACH> __device__ __forceinline__ void route_choose(const RouteArgs
 	if (!rank) return;
 	a.ids[t * a.used + lane] = id;
 	a.weights[t * a.used + lane] = __fmul_rn(weight, a.scale);
+	if (!a.count) return;
+	a.expert[lane] = id;
+	for (int i = 0; i < SLOT_PLACES; i++) {
+		a.place[lane * SLOT_PLACES + i] = i ? -1 : lane;
+		a.row[lane * SLOT_PLACES + i] = i ? -1 : a.rows ? a.rows[0] : 0;
+	}
+	if (lane == 0) *a.count = a.used;
 }
 
 // route: a block computes the logits of eight experts for ROWS rows. The last block of these rows chooses.
@@ -190,7 +200,10 @@ template <int ROWS, int EACH> __device__ __forceinline__ void route(const RouteA
 	const int first = blockIdx.y * ROWS, warp = threadIdx.x / 32, expert = blockIdx.x * ROUTE_WARPS + warp;
 	int live = min(ROWS, a.T - first);
 	while (live > 0 && a.rows && a.rows[first + live - 1] < 0) live--;
-	if (live == 0) return;
+	if (live == 0) {
+		if (a.count && threadIdx.x == 0) *a.count = 0;
+		return;
+	}
 	if (expert < a.experts) route_logits<ROWS>(a, expert, first, live);
 	__shared__ bool last;
 	__threadfence();

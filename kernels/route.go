@@ -37,23 +37,39 @@ type Chosen struct {
 	Used    int // of a row
 }
 
-// slotPlaces is the most pairs of a row and an expert in one slot: SLOT_PLACES of kernels/gemm/experts.cuh.
-const slotPlaces = 8
+// A slot has up to fewPlaces pairs of a row and an expert in steps of up to fewSlotRows rows, and manyPlaces in others,
+// which multiply more rows by an expert at a time.
+const (
+	fewPlaces   = 8
+	manyPlaces  = 64
+	fewSlotRows = 32
+)
+
+// placesOf returns the pairs of a slot in a step of T rows.
+func placesOf(T int) int {
+	if T <= fewSlotRows {
+		return fewPlaces
+	}
+	return manyPlaces
+}
 
 // slotsOf returns the most slots that T rows need: of each expert the last one may be partly filled.
 func slotsOf(T, used, experts int) int {
-	places := T * used
-	return min(places, (places+min(experts, places)*(slotPlaces-1))/slotPlaces)
-}
-
-// SlotsBytes returns the size of [Chosen].Slots for T rows: a count, then of each slot the expert, the places and their
-// rows.
-func SlotsBytes(T, used, experts int) int64 {
-	return 4 * int64(slotsAt+slotsOf(T, used, experts)*(1+2*slotPlaces))
+	places, each := T*used, placesOf(T)
+	return min(places, (places+min(experts, places)*(each-1))/each)
 }
 
 // slotsAt is the element of Slots at which the slots begin.
 const slotsAt = 4
+
+// SlotsBytes returns the size of [Chosen].Slots for up to T rows: a count, then of each slot the expert, the places and
+// their rows.
+func SlotsBytes(T, used, experts int) (bytes int64) {
+	for _, rows := range []int{min(T, fewSlotRows), T} {
+		bytes = max(bytes, 4*int64(slotsAt+slotsOf(rows, used, experts)*(1+2*placesOf(rows))))
+	}
+	return bytes
+}
 
 // check compares dimensions for T rows.
 func (c Chosen) check(T int) error {

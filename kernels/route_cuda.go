@@ -18,8 +18,8 @@ const (
 	groupThreads = 1024
 )
 
-// CUDA launches the router, then the kernel that sorts the pairs of rows and experts into slots. Both have a grid that
-// does not depend on the choice.
+// CUDA launches the router, then, for several rows, the kernel that sorts the pairs of rows and experts into slots. Both
+// have a grid that does not depend on the choice.
 func (o Route) CUDA(q *cuda.Queue) error {
 	c := o.Chosen
 	if err := checkBuffers(need{"logits", o.Workspace.Logits, o.T * c.Experts}, need{"arrivals", o.Workspace.Arrivals, o.T},
@@ -46,15 +46,18 @@ func (o Route) CUDA(q *cuda.Queue) error {
 	if c.Experts > most {
 		most = MostExperts
 	}
+	slots := c.slotArgs(q, o.T)
+	if o.T == 1 {
+		a.count, a.expert, a.place, a.row = slots.count, slots.expert, slots.place, slots.row
+	}
 	err := cuda.Launch(q, fmt.Sprintf("reel_route%d_%d", rows, most), cuda.Grid{X: (c.Experts + routeWarps - 1) / routeWarps,
 		Y: (o.T + rows - 1) / rows, Threads: routeWarps * 32, Dependent: tune.DependentLaunch}, a)
-	if err != nil {
+	if err != nil || o.T == 1 {
 		return err
 	}
-	slots := c.slotArgs(q, o.T)
 	return cuda.Launch(q, "reel_group", cuda.Grid{X: 1, Threads: groupThreads, Dependent: tune.DependentLaunch},
 		groupArgs{ids: a.ids, rows: a.rows, count: slots.count, expert: slots.expert, place: slots.place, row: slots.row,
-			t: a.t, used: a.used, experts: a.experts, slots: slots.slots})
+			t: a.t, used: a.used, slots: slots.slots, each: slots.places})
 }
 
 // slotArgs returns the addresses in c for T rows.
@@ -64,5 +67,5 @@ func (c Chosen) slotArgs(q *cuda.Queue, T int) chosenArgs {
 	expert := count + 4*slotsAt
 	place := expert + 4*n
 	return chosenArgs{weights: q.Address(c.Weights), count: count, expert: expert, place: place,
-		row: place + 4*n*slotPlaces, slots: int32(n)}
+		row: place + 4*n*uint64(placesOf(T)), slots: int32(n), places: int32(placesOf(T))}
 }

@@ -76,17 +76,17 @@ REEL_FIELD(ChosenArgs, expert, 16);
 REEL_FIELD(ChosenArgs, place, 24);
 REEL_FIELD(ChosenArgs, row, 32);
 REEL_FIELD(ChosenArgs, slots, 40);
-REEL_FIELD(ChosenArgs, unused, 44);
+REEL_FIELD(ChosenArgs, places, 44);
 
-REEL_SIZE(CodesArgs<ExpertDown>, 160);
+REEL_SIZE(CodesArgs<ExpertDown>, 168);
 REEL_FIELD(CodesArgs<ExpertDown>, op, 0);
-REEL_FIELD(CodesArgs<ExpertDown>, rows, 120);
-REEL_FIELD(CodesArgs<ExpertDown>, scales, 128);
-REEL_FIELD(CodesArgs<ExpertDown>, sums, 136);
-REEL_FIELD(CodesArgs<ExpertDown>, first, 144);
-REEL_FIELD(CodesArgs<ExpertDown>, units, 148);
-REEL_FIELD(CodesArgs<ExpertDown>, at_once, 152);
-REEL_FIELD(CodesArgs<ExpertDown>, stages, 156);
+REEL_FIELD(CodesArgs<ExpertDown>, rows, 128);
+REEL_FIELD(CodesArgs<ExpertDown>, scales, 136);
+REEL_FIELD(CodesArgs<ExpertDown>, sums, 144);
+REEL_FIELD(CodesArgs<ExpertDown>, first, 152);
+REEL_FIELD(CodesArgs<ExpertDown>, units, 156);
+REEL_FIELD(CodesArgs<ExpertDown>, at_once, 160);
+REEL_FIELD(CodesArgs<ExpertDown>, stages, 164);
 
 REEL_SIZE(CodesArgs<ExpertGateUp>, 184);
 REEL_FIELD(CodesArgs<ExpertGateUp>, op, 0);
@@ -228,14 +228,15 @@ REEL_FIELD(EmbedArgs, hidden, 28);
 REEL_FIELD(EmbedArgs, scale, 32);
 REEL_FIELD(EmbedArgs, unused, 36);
 
-REEL_SIZE(ExpertDownArgs, 120);
+REEL_SIZE(ExpertDownArgs, 128);
 REEL_FIELD(ExpertDownArgs, w, 0);
 REEL_FIELD(ExpertDownArgs, bias, 8);
 REEL_FIELD(ExpertDownArgs, in, 16);
 REEL_FIELD(ExpertDownArgs, results, 56);
-REEL_FIELD(ExpertDownArgs, chosen, 64);
-REEL_FIELD(ExpertDownArgs, hidden, 112);
-REEL_FIELD(ExpertDownArgs, unused, 116);
+REEL_FIELD(ExpertDownArgs, x, 64);
+REEL_FIELD(ExpertDownArgs, chosen, 72);
+REEL_FIELD(ExpertDownArgs, hidden, 120);
+REEL_FIELD(ExpertDownArgs, used, 124);
 
 REEL_SIZE(ExpertGateUpArgs, 144);
 REEL_FIELD(ExpertGateUpArgs, gate, 0);
@@ -304,8 +305,8 @@ REEL_FIELD(GroupArgs, place, 32);
 REEL_FIELD(GroupArgs, row, 40);
 REEL_FIELD(GroupArgs, T, 48);
 REEL_FIELD(GroupArgs, used, 52);
-REEL_FIELD(GroupArgs, experts, 56);
-REEL_FIELD(GroupArgs, slots, 60);
+REEL_FIELD(GroupArgs, slots, 56);
+REEL_FIELD(GroupArgs, each, 60);
 
 REEL_SIZE(Handover, 32);
 REEL_FIELD(Handover, rows, 0);
@@ -429,7 +430,7 @@ REEL_FIELD(RestoreArgs, tablePages, 60);
 REEL_FIELD(RestoreArgs, context, 64);
 REEL_FIELD(RestoreArgs, pad, 68);
 
-REEL_SIZE(RouteArgs, 128);
+REEL_SIZE(RouteArgs, 160);
 REEL_FIELD(RouteArgs, x, 0);
 REEL_FIELD(RouteArgs, norm, 8);
 REEL_FIELD(RouteArgs, rows, 16);
@@ -452,6 +453,10 @@ REEL_FIELD(RouteArgs, normalise, 112);
 REEL_FIELD(RouteArgs, byScore, 116);
 REEL_FIELD(RouteArgs, scale, 120);
 REEL_FIELD(RouteArgs, eps, 124);
+REEL_FIELD(RouteArgs, count, 128);
+REEL_FIELD(RouteArgs, expert, 136);
+REEL_FIELD(RouteArgs, place, 144);
+REEL_FIELD(RouteArgs, row, 152);
 
 REEL_SIZE(RoundArgs, 64);
 REEL_FIELD(RoundArgs, in, 0);

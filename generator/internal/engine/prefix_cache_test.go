@@ -77,7 +77,7 @@ func families() map[string]model.Config {
 	qwen3.HeadNorms, qwen3.Windows = true, []int{11}
 	smol.Layers, smol.Rotated, smol.NoRoPE = 2, 4, []bool{true, false}
 	return map[string]model.Config{"llama": llama, "window": window, "qwen2": qwen2, "qwen3": qwen3,
-		"smollm3": smol, "quantised": quantisedConfig()}
+		"smollm3": smol, "quantised": quantisedConfig(), "experts": expertsConfig()}
 }
 
 // events counts what happened in engines.
@@ -107,7 +107,7 @@ func (n events) all() bool {
 // Random conversations of three users, which share beginnings, fork, have formats and drafts, are edited in the middle,
 // cancelled, moved and reread, in a pool too small for them, give the tokens and log-probabilities that they give
 // without a cache and without drafts, bit for bit: with exact, rolled and padded graphs and eagerly, for models with
-// windows, biases, head norms and quantised weights. REEL_LONG runs 1,000 conversations of each family, and for 30
+// windows, biases, head norms, quantised weights and experts. REEL_LONG runs 1,000 conversations of each family, for 30
 // minutes: REEL_SOAK_MINUTES=30 go test -race -timeout 0 -run TestConversations
 func TestConversationsGiveTheSameTokensFromTheCache(t *testing.T) {
 	var n events

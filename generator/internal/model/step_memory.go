@@ -121,11 +121,22 @@ func (s *StepMemory) ArenaBytes() (n int64) {
 // Activations returns the buffers that a pass writes before it reads them.
 func (s *StepMemory) Activations() []device.Buffer {
 	own := []device.Buffer{s.x, s.q, s.attended, s.inner, s.sampledX, s.logits, s.edited}
+	own = append(own, s.expertActivations()...)
 	if d := s.drafter; d != nil {
 		own = append(own, d.x, d.q, d.attended, d.inner, d.logits)
 		own = append(own, d.eagle.activations()...)
+		own = append(own, d.expertActivations()...)
 	}
 	return own
+}
+
+// expertActivations returns those of a model with experts. Ids of experts are not among them: kernels without waits, as
+// tests have them, may read some too early, and these must be in range.
+func (s *StepMemory) expertActivations() []device.Buffer {
+	if s.chosen.Weights.IsZero() {
+		return nil
+	}
+	return []device.Buffer{s.chosen.Weights, s.routeWorkspace.Logits, s.expertsWork.Results}
 }
 
 // Arena returns a buffer that only this step memory has, to identify it.
