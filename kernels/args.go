@@ -124,6 +124,12 @@ type projectionArgs struct {
 	rows, stores int32
 }
 
+// beginArgs mirrors BeginArgs of projection.cu.
+type beginArgs struct {
+	x, bias      uint64
+	cols, stores int32
+}
+
 // gateUpArgs mirrors GateUpArgs of gateup.cu.
 type gateUpArgs struct {
 	gate, up      uint64

@@ -26,6 +26,7 @@ var arguments = []argument{
 	{cpp: "Activations", mirror: activations{}},
 	{cpp: "AddNormArgs", mirror: addNormArgs{}},
 	{cpp: "AttendArgs", mirror: attendArgs{}, rename: "t:T"},
+	{cpp: "BeginArgs", mirror: beginArgs{}},
 	{cpp: "ChosenArgs", mirror: chosenArgs{}},
 	{cpp: "CodesArgs<ExpertDown>", mirror: codesArgs[expertDownArgs]{}, rename: "atOnce:at_once"},
 	{cpp: "CodesArgs<ExpertGateUp>", mirror: codesArgs[expertGateUpArgs]{}, rename: "atOnce:at_once"},

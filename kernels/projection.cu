@@ -9,7 +9,7 @@ struct ProjectionArgs {
 };
 
 // Projection, for the output and the down projection: X[t][r] += Σ W[r][k] In[t][k] + bias[r]. With
-// stores X counts as 0 before. A unit is one row tile. Members: gemm/product.cuh.
+// stores X counts as 0 before. Kernels of the prefill class have neither bias nor stores. A unit is one row tile. Members: gemm/product.cuh.
 struct Projection {
 	using Args = ProjectionArgs;
 	static constexpr int R = 1;
@@ -56,8 +56,7 @@ struct Projection {
 			return reinterpret_cast<float4 *>(o.x + (size_t)t * o.rows + rows.row);
 		}
 		__device__ __forceinline__ void look_up(const Args &o, const UnitRows &rows, int t, const TokenInfo &) {
-			old = o.stores ? float4{} : *x(o, rows, t);
-			if (o.bias) old = add(old, load_constant(o.bias + rows.row));
+			old = *x(o, rows, t); // stream-K's registers are full: reel_projection_begin came before
 		}
 		__device__ __forceinline__ float4 finish(const Args &o, const UnitRows &rows, int t, const TokenInfo &,
 			const float4 (&y)[1], bool, bool exists) const {
@@ -67,6 +66,20 @@ struct Projection {
 		}
 	};
 };
+
+struct BeginArgs {
+	float *x;          // in and out: [T][cols]
+	const float *bias; // [cols], or null
+	int32_t cols, stores;
+};
+
+// Makes X what a projection of the prefill class adds to: 0 or X, plus the bias. A block is a row.
+extern "C" __global__ void reel_projection_begin(const __grid_constant__ BeginArgs a) {
+	pdl_begin();
+	float *const x = a.x + (size_t)blockIdx.x * a.cols;
+	for (int i = threadIdx.x; i < a.cols; i += blockDim.x)
+		x[i] = __fadd_rn(a.stores ? 0 : x[i], a.bias ? a.bias[i] : 0);
+}
 
 REEL_PREFILL_PRODUCT(reel_projection, Projection, 8)
 REEL_STREAM_K_FORMATS(reel_projection, Projection)

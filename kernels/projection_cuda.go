@@ -2,13 +2,31 @@
 
 package kernels
 
-import "reel.internal/reel/kernels/device/cuda"
+import (
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/device/cuda"
+	"reel.internal/reel/kernels/internal/tune"
+)
 
-// CUDA launches a product whose units are tiles of 16 outputs.
+// CUDA launches a product whose units are tiles of 16 outputs. In the prefill class, whose kernels have no register
+// left for it, a kernel before the product stores what it adds to if there is a Bias or Store.
 func (o Projection) CUDA(q *cuda.Queue) error {
+	if o.Class == Prefill && (o.Store || !o.Bias.IsZero()) {
+		if err := o.launchBegin(q); err != nil {
+			return err
+		}
+		o.Store, o.Bias = false, device.Buffer{}
+	}
 	in := activations{x: q.Address(o.In), rows: q.Address(o.RowIndex), cols: int32(o.W.Cols), n: int32(o.T)}
 	return launch(q, productLaunch{name: "reel_projection", in: in, units: tilesOf(o.W.Rows), tiles: 1,
 		class: o.Class, workspace: o.Workspace, handover: o.Handover, gathered: in.rows != 0, weights: []Weight{o.W},
 	}, projectionArgs{w: q.Address(o.W.Data), in: in, x: q.Address(o.X), bias: q.Address(o.Bias), rows: int32(o.W.Rows),
 		stores: flag(o.Store)})
+}
+
+// launchBegin launches the kernel that makes X what the product adds to: a block per row.
+func (o Projection) launchBegin(q *cuda.Queue) error {
+	g := cuda.Grid{X: o.T, Threads: elementThreads, Dependent: tune.DependentLaunch}
+	return cuda.Launch(q, "reel_projection_begin", g, beginArgs{x: q.Address(o.X), bias: q.Address(o.Bias),
+		cols: int32(o.W.Rows), stores: flag(o.Store)})
 }

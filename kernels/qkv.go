@@ -14,9 +14,9 @@ type QKV struct {
 	Norm    device.Buffer // float32 [hidden]
 	Q, K, V Weight        // [heads*HeadDim][hidden], [KV.Heads*HeadDim][hidden] twice
 	Bias    device.Buffer // float32 [heads*HeadDim of q, KV.Heads*HeadDim of k, the same of v], or none
-	// HeadNorms is float32 [q's, k's][HeadDim], or none: rmsnorm with Eps over a head.
+	// HeadNorms is float32 [q's, k's][HeadDim], or none: rmsnorm with HeadEps over a head.
 	HeadNorms device.Buffer
-	// WidthNorms is float32 [heads*HeadDim of q, KV.Heads*HeadDim of k], or none: rmsnorm with Eps over all heads of q,
+	// WidthNorms is float32 [heads*HeadDim of q, KV.Heads*HeadDim of k], or none: rmsnorm with HeadEps over all heads of q,
 	// and over those of k. It is for models without Bias and HeadNorms.
 	WidthNorms device.Buffer
 	RoPE       device.Buffer // float32 [context][HeadDim/2][cos, sin]
@@ -30,6 +30,7 @@ type QKV struct {
 
 	T, Layer, Hidden, Heads int
 	Eps                     float32
+	HeadEps                 float32 // of HeadNorms and WidthNorms; 0: Eps
 	Class                   Class
 	// DeferRoPE leaves QK post-processing to the Attend after this op: Out and BeforeRoPE get
 	// q, k and v as the products compute them, and WidthNorms. It is for the decode class of models
@@ -75,7 +76,14 @@ func (o QKV) checkDeferred() error {
 
 // Post returns the QK post-processing that the next Attend does if this op has DeferRoPE.
 func (o QKV) Post() QKPost {
-	return QKPost{Bias: o.Bias, HeadNorms: o.HeadNorms, RoPE: o.RoPE, BeforeRoPE: o.BeforeRoPE, Eps: o.Eps}
+	return QKPost{Bias: o.Bias, HeadNorms: o.HeadNorms, RoPE: o.RoPE, BeforeRoPE: o.BeforeRoPE, Eps: o.headEps()}
+}
+
+func (o QKV) headEps() float32 {
+	if o.HeadEps == 0 {
+		return o.Eps
+	}
+	return o.HeadEps
 }
 
 func (o QKV) post() rowsPost {
@@ -115,7 +123,7 @@ func (o QKV) normWidths(h *device.Host, q, kv []float32) {
 	norms, qn, kn := h.Float32(o.WidthNorms), o.Q.Rows, o.K.Rows
 	for t := range o.T {
 		rowQ, rowK := q[t*qn:(t+1)*qn], kv[t*2*kn:t*2*kn+kn]
-		rmsNorm(rowQ, rowQ, norms[:qn], o.Eps)
-		rmsNorm(rowK, rowK, norms[qn:qn+kn], o.Eps)
+		rmsNorm(rowQ, rowQ, norms[:qn], o.headEps())
+		rmsNorm(rowK, rowK, norms[qn:qn+kn], o.headEps())
 	}
 }

@@ -82,5 +82,5 @@ const widthNormsThreads = 256 // WIDTH_NORMS_THREADS of widthnorms.cu
 func (o QKV) launchWidthNorms(q *cuda.Queue) error {
 	g := cuda.Grid{X: o.T, Y: 2, Threads: widthNormsThreads, Dependent: tune.DependentLaunch}
 	return cuda.Launch(q, "reel_widthnorms", g, widthNormsArgs{q: q.Address(o.Out), kv: q.Address(o.BeforeRoPE.Data),
-		norms: q.Address(o.WidthNorms), queries: int32(o.Q.Rows), keys: int32(o.K.Rows), parts: 2, eps: o.Eps})
+		norms: q.Address(o.WidthNorms), queries: int32(o.Q.Rows), keys: int32(o.K.Rows), parts: 2, eps: o.headEps()})
 }

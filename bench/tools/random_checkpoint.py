@@ -37,6 +37,11 @@ FAMILIES = {
                                    "original_max_position_embeddings": 8192}},
     "mistral-nemo": {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": None},
     "smollm3": {"architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3"},
+    "granite": {"architectures": ["GraniteForCausalLM"], "model_type": "granite", "embedding_multiplier": 12.0,
+                "attention_multiplier": 0.0078125, "residual_multiplier": 0.22, "logits_scaling": 16.0},
+    "gemma-3": {"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "hidden_activation": "gelu_pytorch_tanh",
+                "rms_norm_eps": 1e-6, "query_pre_attn_scalar": 256, "rope_local_base_freq": 10000.0, "sliding_window": 1024,
+                "sliding_window_pattern": 6, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
     "mistral": {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 4096},
     "llama": {},
 }
@@ -57,6 +62,8 @@ SHAPES = {
     "qwen3-4b": (2560, 9728, 36, 32, 8, 128, 151936, 40960, 1000000.0, True),
     "mistral-nemo": (5120, 14336, 40, 32, 8, 128, 131072, 131072, 1000000.0, False),
     "smollm3-3b": (2048, 11008, 36, 16, 4, 128, 128256, 65536, 5000000.0, True),
+    "granite-3.1-8b": (4096, 12800, 40, 32, 8, 128, 49155, 131072, 10000000.0, True),
+    "gemma-3-4b": (2560, 10240, 34, 8, 4, 256, 262208, 131072, 1000000.0, True),
     "phi-4-mini": (3072, 8192, 32, 24, 8, 128, 200064, 131072, 10000.0, True),
     "phi-3-mini": (3072, 8192, 32, 32, 32, 96, 32064, 4096, 10000.0, False),
 }
@@ -102,8 +109,9 @@ def config(name, layers):
     if name in HEADS:
         return head_config(name)
     hidden, inner, _, heads, kv, dim, vocab, context, theta, tied = SHAPES[name]
+    act = {} if name.startswith("gemma") else {"hidden_act": "silu"}
     return {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "dtype": "bfloat16",
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", **act, "dtype": "bfloat16",
         "hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers, "num_attention_heads": heads,
         "num_key_value_heads": kv, "head_dim": dim, "vocab_size": vocab, "max_position_embeddings": context,
         "rms_norm_eps": 1e-5, "rope_theta": theta, "tie_word_embeddings": tied, "eos_token_id": vocab - 1,
@@ -129,7 +137,10 @@ def tensors(name, layers):
             yield p + "self_attn.q_proj.bias", (heads * dim,)
             yield p + "self_attn.k_proj.bias", (kv * dim,)
             yield p + "self_attn.v_proj.bias", (kv * dim,)
-        if kind == "qwen3":
+        if kind == "gemma-3":
+            yield p + "pre_feedforward_layernorm.weight", (hidden,)
+            yield p + "post_feedforward_layernorm.weight", (hidden,)
+        if kind in ("qwen3", "gemma-3"):
             yield p + "self_attn.q_norm.weight", (dim,)
             yield p + "self_attn.k_norm.weight", (dim,)
         yield p + "self_attn.o_proj.weight", (hidden, heads * dim)

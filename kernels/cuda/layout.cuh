@@ -69,6 +69,12 @@ REEL_FIELD(AttendArgs, shareMerge, 140);
 REEL_FIELD(AttendArgs, parts, 144);
 REEL_FIELD(AttendArgs, unused, 148);
 
+REEL_SIZE(BeginArgs, 24);
+REEL_FIELD(BeginArgs, x, 0);
+REEL_FIELD(BeginArgs, bias, 8);
+REEL_FIELD(BeginArgs, cols, 16);
+REEL_FIELD(BeginArgs, stores, 20);
+
 REEL_SIZE(ChosenArgs, 48);
 REEL_FIELD(ChosenArgs, weights, 0);
 REEL_FIELD(ChosenArgs, count, 8);

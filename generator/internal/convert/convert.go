@@ -129,7 +129,7 @@ func (job Job) plan() (*plan, error) {
 			return nil, err
 		}
 		p.tensors = append(p.tensors, planned{Tensor: t, kind: s.Kind, to: to})
-		list = append(list, ggufmake.Info{Name: ggufmake.Name(s.Name), DType: to, Shape: ggufmake.Shape(job.Config, s)})
+		list = append(list, ggufmake.Info{Name: ggufmake.Name(job.Config, s.Llama), DType: to, Shape: ggufmake.Shape(job.Config, s)})
 	}
 	p.header = ggufmake.Header(job.pairs(), list)
 	p.size = int64(len(p.header))

@@ -101,7 +101,7 @@ func checkTensors(t *testing.T, job Job, file *weights.Checkpoint, report Report
 	square, lost := map[model.TensorKind]float64{}, map[model.TensorKind]float64{}
 	for _, s := range job.Config.Tensors() {
 		own, err1 := job.Tensors.Tensor(s.Name)
-		got, err2 := file.Tensor(ggufmake.Name(s.Name))
+		got, err2 := file.Tensor(ggufmake.Name(job.Config, s.Llama))
 		if err1 != nil || err2 != nil {
 			t.Fatal(err1, err2)
 		}
@@ -163,7 +163,7 @@ func TestMixture(t *testing.T) {
 		{"down between", llama, "model.layers.5.mlp.down_proj.weight", weights.Q4_K},
 		{"keys", llama, "model.layers.0.self_attn.k_proj.weight", weights.Q4_K},
 		{"up", llama, "model.layers.0.mlp.up_proj.weight", weights.Q4_K},
-		{"fused", with(func(c *model.Config) { c.Name, c.Fused = "phi3", true }),
+		{"fused", with(func(c *model.Config) { c.Name, c.FusedQKV, c.FusedGateUp = "phi3", true, true }),
 			"model.layers.0.self_attn.qkv_proj.weight", weights.Q6_K},
 		{"70B", large, "model.layers.20.self_attn.v_proj.weight", weights.Q5_K},
 		{"70B, more bits", large, "model.layers.12.self_attn.v_proj.weight", weights.Q6_K},

@@ -29,6 +29,7 @@ func sameModel(want, got model.Config) error {
 	if want.Name == "mistral" {
 		want.Name = "llama"
 	}
+	want.NormsFromOne = false    // their weights are written whole
 	if got.RoPEDivisors != nil { // of no published scaling: they stand for it
 		want.RoPE = model.RoPEScaling{}
 	}
@@ -36,6 +37,9 @@ func sameModel(want, got model.Config) error {
 	want.Interleaved, want.EOS, want.Wrapped, want.ContextReason = got.Interleaved, got.EOS, false, got.ContextReason
 	a, b := reflect.ValueOf(want), reflect.ValueOf(got)
 	for i := range a.NumField() {
+		if !a.Type().Field(i).IsExported() { // names of tensors
+			continue
+		}
 		if !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
 			return fmt.Errorf("%w: GGUF cannot hold the config's %s, %v: it would be read as %v", model.ErrUnsupported,
 				a.Type().Field(i).Name, a.Field(i), b.Field(i))

@@ -59,7 +59,7 @@ func mixture(c model.Config, s model.TensorSpec) weights.DType {
 	switch {
 	case s.Kind == model.HeadTensor || s.Kind == model.EmbeddingTensor && c.TiedHead:
 		return weights.Q6_K
-	case inLayer && (values || strings.Contains(s.Name, "down_proj")) && moreBits(layer, c.Layers):
+	case inLayer && (values || strings.Contains(s.Llama, "down_proj")) && moreBits(layer, c.Layers):
 		return weights.Q6_K
 	case values && seventyB(c):
 		return weights.Q5_K

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 
+	"reel.internal/reel/generator/internal/model"
 	"reel.internal/reel/generator/internal/weights"
 	"reel.internal/reel/generator/internal/weights/ggufmake"
 )
@@ -62,6 +63,11 @@ func (w *worker) read(t *planned, p part) error {
 		from := ggufmake.Row(w.plan.config, t.Name, p.first+r) * cols
 		for i := range cols {
 			w.x[r*cols+i] = t.Float(from + i)
+		}
+	}
+	if w.plan.config.NormsFromOne && t.kind == model.NormTensor { // GGUF has the weights whole
+		for i := range w.x {
+			w.x[i]++
 		}
 	}
 	return nil

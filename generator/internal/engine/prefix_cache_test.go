@@ -69,15 +69,21 @@ func (a alone) answer(q Request) []Token {
 }
 
 // families are models whose passes differ: all rows seen or a window, RoPE in qkv or in attend, in some layers and of a
-// part of each head, quantised weights.
+// part of each head, quantised weights; and all that OLMo, Granite and Gemma have beside that, in one model.
 func families() map[string]model.Config {
 	llama, window, qwen2, qwen3, smol := nanoConfig(), nanoConfig(), nanoConfig(), nanoConfig(), nanoConfig()
 	window.Layers, window.Heads, window.Windows = 2, 2, []int{7, 0}
 	qwen2.Bias, qwen2.Heads = true, 2
 	qwen3.HeadNorms, qwen3.Windows = true, []int{11}
 	smol.Layers, smol.Rotated, smol.NoRoPE = 2, 4, []bool{true, false}
+	branches := nanoConfig()
+	branches.Layers, branches.Heads, branches.Windows = 2, 2, []int{9, 0}
+	branches.NoNormsBefore, branches.NormsAfter, branches.WidthNorms, branches.NormsFromOne = true, true, true, true
+	branches.LocalTheta, branches.Local, branches.Activation = 100, []bool{true, false}, kernels.GELUTanh
+	branches.EmbeddingRoot, branches.ResidualScale, branches.AttentionScale = true, 0.5, 0.3
+	branches.ScoreCap, branches.LogitsCap, branches.LogitsDivisor = 5, 20, 0.5
 	return map[string]model.Config{"llama": llama, "window": window, "qwen2": qwen2, "qwen3": qwen3,
-		"smollm3": smol, "quantised": quantisedConfig(), "experts": expertsConfig()}
+		"smollm3": smol, "quantised": quantisedConfig(), "branches": branches, "experts": expertsConfig()}
 }
 
 // events counts what happened in engines.

@@ -78,7 +78,7 @@ func (s *StepMemory) allocatePass(dev tracked, c Config) (err error) {
 	if err := allocateBuffers(s.passBuffers(dev, c)); err != nil {
 		return err
 	}
-	if c.Bias || c.HeadNorms {
+	if c.preparesHeads() {
 		s.beforeRoPE, err = kernels.AllocKVBeforeRoPE(dev, g.MaxRows, c.KVHeads, c.HeadDim)
 	}
 	return err
@@ -107,6 +107,9 @@ func (s *StepMemory) passBuffers(dev tracked, c Config) []wantedBuffer {
 			c.Eagle.features()))},
 	}
 	list = append(list, s.expertBuffers(dev, c)...)
+	if c.NormsAfter {
+		list = append(list, wantedBuffer{&s.branch, dev.Uncleared, 4 * int64(max(g.MaxRows, g.MaxSamples)*c.Hidden)})
+	}
 	attend := kernels.AttendWorkspaceBytes(g.MaxRows, c.Heads, c.HeadDim, g.Context)
 	if s.attendWorkspace.Bytes() < attend { // a draft model may share the model's
 		list = append(list, wantedBuffer{&s.attendWorkspace, dev.Alloc, attend})

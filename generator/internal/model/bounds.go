@@ -20,6 +20,8 @@ const (
 	minTheta, maxTheta = 1.0, 1e15
 	minScale, maxScale = 1e-6, 1e6 // of the factors of RoPE's scalings
 
+	minResidual = 1e-3 // of what multiplies the results of layers
+
 	minFraction                = 1e-3        // of a head that RoPE rotates
 	minAttention, maxAttention = 0.01, 100.0 // of cos and sin
 )
@@ -60,6 +62,26 @@ func (c Config) check() error {
 		return errors.New("model: config.json: rope_theta is 1, wants more with yarn")
 	}
 	return errors.Join(c.RoPE.check(), c.checkRotated(), c.checkFactors(), c.Experts.check(c))
+}
+
+// checkMultipliers refuses scales and bounds of scores and logits that are out of bounds.
+func (c Config) checkMultipliers() error {
+	for _, v := range []struct {
+		field       string
+		value       float32
+		least, most float64
+		none        bool // 0 is no bound
+	}{{"embedding_multiplier", c.EmbeddingScale, minScale, maxScale, true},
+		{"residual_multiplier", c.ResidualScale, minResidual, 1 / minResidual, true},
+		{"attention_multiplier", c.AttentionScale, minScale, maxScale, true},
+		{"logits_scaling", c.LogitsDivisor, minScale, maxScale, true},
+		{"attn_logit_softcapping", c.ScoreCap, minScale, maxScale, true},
+		{"final_logit_softcapping", c.LogitsCap, minScale, maxScale, true}} {
+		if x := float64(v.value); !(x >= v.least && x <= v.most || v.none && x == 0) {
+			return outside(v.field, v.value, v.least, v.most)
+		}
+	}
+	return nil
 }
 
 // checkRotated refuses a part of a head that RoPE cannot rotate.

@@ -2,11 +2,16 @@
 // steps work in, and the forward pass: a sequence of fused ops on a stream, one function
 // for prefill and one for decode.
 //
-// A model family is an entry of families; the tensors of a checkpoint are listed by
+// A model family is a file family_x.go and its entry in families; the tensors of a checkpoint are listed by
 // [Config.Tensors].
 package model
 
-import "errors"
+import (
+	"errors"
+	"math"
+
+	"reel.internal/reel/kernels"
+)
 
 // ErrUnsupported means that a checkpoint asks for something that this build does not
 // compute. The error names it.
@@ -41,11 +46,35 @@ type Config struct {
 	QueryScale float32
 	// ContextReason says why Context is all that is served; empty: the checkpoint promises no more.
 	ContextReason string
-	TiedHead      bool // the head is the embedding
-	Wrapped       bool // the checkpoint holds other models too, such as one for images; see [Config.Text]
-	Bias          bool // q, k and v have biases
-	HeadNorms     bool // each head of q and k is normed
-	Fused         bool // the checkpoint holds q, k and v in one tensor, and gate and up in another
+	// LocalTheta is RoPETheta of the layers in Local, which have a sliding window in a context that is longer, and of
+	// which nothing is scaled; 0: all layers have the same RoPE.
+	LocalTheta    float64 `json:",omitempty"`
+	Local         []bool  `json:",omitempty"` // by layer
+	TiedHead      bool    // the head is the embedding
+	Wrapped       bool    // the checkpoint holds other models too, such as one for images; see [Config.Text]
+	Bias          bool    // q, k and v have biases
+	OutputBias    bool    `json:",omitempty"` // the output projection has a bias
+	Sinks         bool    `json:",omitempty"` // each query head has a sink, see [kernels.Attend]
+	HeadNorms     bool    // each head of q and k is normed
+	WidthNorms    bool    `json:",omitempty"` // all heads of q together are normed, and those of k
+	FusedQKV      bool    // the checkpoint holds q, k and v in one tensor
+	FusedGateUp   bool    // and gate and up in one
+	NoNormsBefore bool    `json:",omitempty"` // attention and feed-forward read the residual stream as it is
+	NormsAfter    bool    `json:",omitempty"` // their results are normed before they are added
+	NormsFromOne  bool    `json:",omitempty"` // the checkpoint holds the weights of norms minus 1
+	// Activation is that of the feed-forward's gate.
+	Activation kernels.Activation `json:",omitempty"`
+	// EmbeddingScale multiplies the embedding, 0: 1. With EmbeddingRoot √Hidden does, rounded to the type of a
+	// checkpoint's matrix of 16 bits and to bfloat16 of a quantised one, as in training.
+	EmbeddingScale float32 `json:",omitempty"`
+	EmbeddingRoot  bool    `json:",omitempty"`
+	// ResidualScale multiplies the results of attention and feed-forward before they are added, 0: 1. The residual
+	// stream on a device is divided by it, which saves the products and changes no norm, as Eps is divided by its
+	// square.
+	ResidualScale float32 `json:",omitempty"`
+	// AttentionScale multiplies scores, 0: 1/√HeadDim. ScoreCap bounds them, and LogitsCap the logits; 0: nothing does.
+	// LogitsDivisor divides the logits before; 0: 1.
+	AttentionScale, ScoreCap, LogitsCap, LogitsDivisor float32 `json:",omitempty"`
 	// Interleaved: RoPE rotates neighbours: rows 2·j and 2·j+1 of a head in the checkpoint's q and k.
 	Interleaved bool
 	Windows     []int   // by layer, as Window returns it; nil: no layer has a window
@@ -54,9 +83,52 @@ type Config struct {
 	Quantisation Quantisation
 	// Experts take the place of the feed-forward in most layers; nil: there are none.
 	Experts *Experts `json:",omitempty"`
+	// published has the published names of tensors of a layer where they are not Llama's, by Llama's.
+	published map[string]string
 	// Eagle makes the config that of an EAGLE-3 head; nil: it is a model's.
 	Eagle *Eagle `json:",omitempty"`
 }
+
+// attentionScale returns what multiplies scores.
+func (c Config) attentionScale() float32 {
+	if c.AttentionScale != 0 {
+		return c.AttentionScale
+	}
+	return float32(1 / math.Sqrt(float64(c.HeadDim)))
+}
+
+// setAttentionScale sets AttentionScale, which is 0 for the usual scale.
+func (c *Config) setAttentionScale(scale float64) {
+	c.AttentionScale = 0
+	if usual := c.attentionScale(); float32(scale) != usual {
+		c.AttentionScale = float32(scale)
+	}
+}
+
+// residualScale returns ResidualScale, or 1.
+func (c Config) residualScale() float32 {
+	if c.ResidualScale != 0 {
+		return c.ResidualScale
+	}
+	return 1
+}
+
+// streamEps returns the Eps of norms of the residual stream, see ResidualScale.
+func (c Config) streamEps() float32 { return c.RMSNormEps / (c.residualScale() * c.residualScale()) }
+
+// layerEps returns the Eps of norms before attention and feed-forward.
+func (c Config) layerEps() float32 {
+	if c.NoNormsBefore {
+		return kernels.NoNorm
+	}
+	return c.streamEps()
+}
+
+// preparesHeads reports whether q, k or v are changed before RoPE.
+func (c Config) preparesHeads() bool { return c.Bias || c.HeadNorms || c.WidthNorms }
+
+// local reports whether a layer has the RoPE of LocalTheta.
+func (c Config) local(layer int) bool { return c.LocalTheta != 0 && c.Local[layer] }
 
 // rotated returns the number of elements of a head that RoPE rotates.
 func (c Config) rotated() int {

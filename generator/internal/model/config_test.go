@@ -67,6 +67,11 @@ func TestPublishedConfigs(t *testing.T) {
 
 		"phi-4-mini": {3836021760, 128, 0}, "smollm3-3b": {3075098624, 128, 0}, "mistral-nemo": {12247782400, 128, 0},
 		"mistral-small-3.1": {23572403200, 128, 0}, "ministral-3-3b": {3429006336, 128, 0},
+
+		"granite-3.1-8b": {8170848256, 128, 0}, "granite-4.0-micro": {3402836480, 64, 0},
+		"olmo-2-7b": {7298617344, 128, 0}, "olmo-3-7b": {7298011136, 128, 0}, "glm-4-9b-0414": {9400279040, 128, 0},
+		"gemma-2-9b": {9241705984, 256, 0}, "gemma-3-1b": {999885952, 256, 512},
+		"gemma-3-12b": {11766034176, 256, 0},
 	} {
 		c, err := ParseConfig([]byte(published[name]), nil)
 		if err != nil {

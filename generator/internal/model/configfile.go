@@ -43,17 +43,11 @@ type configFile struct {
 	NoRoPE         []int `json:"no_rope_layers"` // 1: the layer has RoPE
 	NoRoPEInterval int   `json:"no_rope_layer_interval"`
 
-	Experts      int   `json:"num_experts"`
-	LocalExperts int   `json:"num_local_experts"` // another name of the same
-	ExpertsUsed  int   `json:"num_experts_per_tok"`
-	ExpertInner  int   `json:"moe_intermediate_size"`
-	NormTopK     bool  `json:"norm_topk_prob"`
-	SparseStep   int   `json:"decoder_sparse_step"`
-	DenseLayers  []int `json:"mlp_only_layers"`
-
 	Quantised    json.RawMessage `json:"quantization_config"`
 	quantisation Quantisation    // which Quantised says
 	wrapped      bool            // it is the text_config of another config
+	localRoPE    *ropes          // of layers with windows, where rope_parameters has it apart
+	own          ownFields       // of the family, or nil
 }
 
 // tokenIDs is a JSON number, a list of numbers, or null.
@@ -109,13 +103,14 @@ func readConfig(raw []byte) (*configFile, error) {
 	if err := json.Unmarshal(raw, &kind); err != nil {
 		return nil, fmt.Errorf("model: config.json: %w", err)
 	}
-	if kind.ModelType == wrapperType {
-		return readWrapped(raw, kind.Text, fields)
+	if w, ok := wrappers[kind.ModelType]; ok {
+		return w.read(raw, kind.Text, fields)
 	}
 	family, ok := families[kind.ModelType]
 	if !ok {
 		return nil, fmt.Errorf("%w: config.json: model_type is %.40q, this build serves %s, %s",
-			ErrUnsupported, kind.ModelType, strings.Join(slices.Sorted(maps.Keys(families)), ", "), wrapperType)
+			ErrUnsupported, kind.ModelType, strings.Join(slices.Sorted(maps.Keys(families)), ", "),
+			strings.Join(slices.Sorted(maps.Keys(wrappers)), ", "))
 	}
 	return readFamily(raw, fields, family)
 }
@@ -128,29 +123,55 @@ func readFamily(raw []byte, fields map[string]json.RawMessage, family family) (*
 	}
 	f := family.defaults
 	f.quantisation = quantisation
-	f.PretrainingTP, f.Act, f.Fraction = 1, "silu", 1
+	if f.PretrainingTP, f.Act = 1, family.act(); f.Fraction == 0 {
+		f.Fraction = 1
+	}
 	if err := json.Unmarshal(raw, &f); err != nil {
 		return nil, fmt.Errorf("model: config.json: %w", err)
+	}
+	if err := f.splitRoPE(family); err != nil {
+		return nil, err
+	}
+	known := []reflect.Type{reflect.TypeFor[configFile]()}
+	if family.own != nil {
+		f.own = family.own()
+		if err := json.Unmarshal(raw, f.own); err != nil {
+			return nil, fmt.Errorf("model: config.json: %w", err)
+		}
+		f.own.fill(&f)
+		known = append(known, reflect.TypeOf(f.own).Elem())
 	}
 	if err := f.supported(family); err != nil {
 		return nil, err
 	}
-	if quantisation.Method == methodMXFP4 && family.experts == nil {
-		return nil, refuseQuantised("quant_method is %q, and a %s has no experts", methodMXFP4, f.ModelType)
+	if quantisation.Method == methodMXFP4 && family.architecture != gptOss.architecture {
+		return nil, refuseQuantised("quant_method is %q in a %s", methodMXFP4, f.ModelType)
 	}
 	if err := f.checkNumbers(); err != nil {
 		return nil, err
 	}
-	if err := refuseUnknown("config.json", fields, reflect.TypeFor[configFile](), harmless); err != nil {
+	inert := func(name string, value json.RawMessage) bool {
+		return slices.Contains(family.inert, name) || harmless(name, value)
+	}
+	if err := refuseUnknown("config.json", fields, inert, known...); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{"rope_parameters", "rope_scaling"} {
+	return &f, refuseUnknownRoPE("config.json: ", fields, "rope_parameters", "rope_scaling")
+}
+
+// refuseUnknownRoPE refuses unknown parameters of RoPE in these objects, and in those by kind of layer inside.
+func refuseUnknownRoPE(place string, fields map[string]json.RawMessage, names ...string) error {
+	for _, name := range names {
 		var sub map[string]json.RawMessage
-		if err := json.Unmarshal(fields[name], &sub); err == nil {
-			if err := refuseUnknown("config.json: "+name, sub, reflect.TypeFor[ropes](), inertParameter); err != nil {
-				return nil, err
-			}
+		if json.Unmarshal(fields[name], &sub) != nil {
+			continue
+		}
+		if err := refuseUnknown(place+name, sub, inertParameter, reflect.TypeFor[ropes]()); err != nil {
+			return err
+		}
+		if err := refuseUnknownRoPE(place+name+": ", sub, fullLayer, slidingLayer); err != nil {
+			return err
 		}
 	}
-	return &f, nil
+	return nil
 }

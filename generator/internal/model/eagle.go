@@ -124,8 +124,9 @@ func (f *eagleFile) readFlags() error {
 	if err := json.Unmarshal(f.Eagle, &f.eagleFlags); err != nil {
 		return fmt.Errorf("model: config.json: eagle_config: %w", err)
 	}
-	return refuseUnknown("config.json: eagle_config", fields, reflect.TypeFor[eagleFlags](),
-		func(name string, value json.RawMessage) bool { return inertFlags[name] == string(value) })
+	return refuseUnknown("config.json: eagle_config", fields, func(name string, value json.RawMessage) bool {
+		return inertFlags[name] == string(value)
+	}, reflect.TypeFor[eagleFlags]())
 }
 
 // supported refuses heads of another kind than EAGLE-3 over one layer.
@@ -164,10 +165,9 @@ func (f *eagleFile) layer(fields map[string]json.RawMessage) (*configFile, error
 		}
 	}
 	if speculators {
-		err := refuseUnknown("config.json", inner, reflect.TypeFor[struct{}](),
-			func(name string, value json.RawMessage) bool {
-				return slices.Contains(inertEagle, name) || harmless(name, value)
-			})
+		err := refuseUnknown("config.json", inner, func(name string, value json.RawMessage) bool {
+			return slices.Contains(inertEagle, name) || harmless(name, value)
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -265,6 +265,10 @@ func (c Config) ForTarget(model Config) (Config, error) {
 			return c, fmt.Errorf("%w: the EAGLE-3 head is for a model with %s of %d, this one has %d: %s", ErrTensor,
 				d.what, d.head, d.model, otherHead)
 		}
+	}
+	if model.residualScale() != 1 {
+		return c, fmt.Errorf("%w: an EAGLE-3 head for a model with residual_multiplier %v: %s", ErrUnsupported,
+			model.ResidualScale, otherHead)
 	}
 	for _, layer := range e.Layers {
 		if layer < 0 || layer >= model.Layers {

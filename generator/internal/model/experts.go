@@ -96,7 +96,7 @@ const (
 // expertTensors lists the tensors that the experts of a layer have. Their names begin with prefix.
 func (c Config) expertTensors(prefix string) (list []TensorSpec) {
 	add := func(kind TensorKind, name string, shape ...int) {
-		list = append(list, TensorSpec{Name: prefix + name, Kind: kind, Shape: shape})
+		list = append(list, TensorSpec{Name: prefix + name, Llama: prefix + name, Kind: kind, Shape: shape})
 	}
 	e := c.Experts
 	add(RouterTensor, routerProj, e.Count, c.Hidden)

@@ -10,7 +10,7 @@ func (p *pass) route(i int) kernels.Route {
 	return kernels.Route{
 		X: s.x, Norm: w.feedForwardNorm, Router: r.weights, Bias: r.bias, Choice: r.choice, Chosen: s.chosen,
 		Groups: e.Groups, GroupsUsed: e.GroupsUsed, BestTwo: e.BestTwo, Scoring: e.Scoring, Normalise: e.Normalise,
-		Scale: e.Scale, T: p.Rows, Hidden: c.Hidden, Eps: c.RMSNormEps, Workspace: s.routeWorkspace,
+		Scale: e.Scale, T: p.Rows, Hidden: c.Hidden, Eps: c.layerEps(), Workspace: s.routeWorkspace,
 	}
 }
 
@@ -18,7 +18,7 @@ func (p *pass) expertGateUp(i int) kernels.ExpertGateUp {
 	c, s, w := p.model.Config, p.memory, &p.model.layers[i]
 	return kernels.ExpertGateUp{
 		X: s.x, Norm: w.feedForwardNorm, Gate: w.gate, Up: w.up, GateBias: w.router.gateBias, UpBias: w.router.upBias,
-		Chosen: s.chosen, Out: s.inner, Limit: c.Experts.Limit, Eps: c.RMSNormEps, T: p.Rows, Class: p.Class,
+		Chosen: s.chosen, Out: s.inner, Limit: c.Experts.Limit, Eps: c.layerEps(), T: p.Rows, Class: p.Class,
 		Workspace: s.expertsWork,
 	}
 }

@@ -117,8 +117,8 @@ func (c Config) expertName(prefix string, part, expert int) string {
 		[...]string{"gate_proj", "up_proj", "down_proj"}[part])
 }
 
-// published lists the tensors that a checkpoint with experts one by one has.
-func (c Config) published() (list []TensorSpec) {
+// publishedTensors lists the tensors that a checkpoint with experts one by one has.
+func (c Config) publishedTensors() (list []TensorSpec) {
 	for _, s := range c.Tensors() {
 		if s.Kind != ExpertTensor {
 			list = append(list, s)

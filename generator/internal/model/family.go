@@ -5,73 +5,58 @@ import (
 	"slices"
 )
 
-// family is how the models of one model_type differ from Llama.
+// family is how the models of one model_type differ from Llama. A family has a file of its own, family_x.go.
 type family struct {
 	architecture string
-	bias         bool // see Config
-	headNorms    bool
-	fused        bool
+	config       Config  // the fields in which all models of the family differ from Llama's; config.json has the rest
 	partial      bool    // RoPE may rotate a part of each head
+	mayBias      bool    // attention_bias says whether q, k and v have biases
+	localRoPE    bool    // layers with windows have a RoPE of their own, of which nothing is scaled
 	theta        float64 // the base of RoPE's frequencies where config.json has none; 0: 10,000
 	// defaults are the values of fields that config.json omits. Only those are set that
 	// differ from Llama's.
 	defaults configFile
-	windows  func(f *configFile, layer int) bool // reports whether a layer has the sliding window
+	windows  func(f *configFile, layer int) bool // reports whether a layer has the sliding window; nil: none has
 	noRoPE   func(f *configFile, layer int) bool // reports whether a layer has no RoPE; nil: all have
-	experts  func(f *configFile) *Experts        // nil: the family has none
+	// own returns the fields of config.json that the family has and Llama has not, with their defaults; nil: none.
+	own   func() ownFields
+	inert []string // fields of config.json that say nothing about the models that are served
+	// gguf sets what GGUF's metadata say beside that of all families, under ggufKeys; nil: nothing.
+	gguf     func(r *ggufReader, c *Config)
+	ggufKeys []string
+	// scalings are the kinds of RoPE that the family has in transformers; nil: all.
+	scalings []RoPEKind
 }
 
+// ownFields are fields of config.json that few families have: a pointer to a struct that encoding/json fills.
+type ownFields interface {
+	// fill sets fields that other families have too, before f is checked.
+	fill(f *configFile)
+	// set sets what the fields say in c. The error wraps ErrUnsupported, or a value is out of bounds.
+	set(f *configFile, c *Config) error
+}
+
+// families are the families by model_type.
 var families = map[string]family{
-	"llama":   {architecture: "LlamaForCausalLM", windows: noLayer},
-	"mistral": {architecture: "MistralForCausalLM", defaults: mistralDefaults(), windows: everyLayer},
-	"qwen2":   {architecture: "Qwen2ForCausalLM", bias: true, defaults: qwenDefaults(0), windows: lateLayers},
-	"qwen3":   {architecture: "Qwen3ForCausalLM", headNorms: true, defaults: qwenDefaults(128), windows: lateLayers},
-	"phi3":    {architecture: "Phi3ForCausalLM", fused: true, partial: true, windows: everyLayer},
-	"smollm3": {architecture: "SmolLM3ForCausalLM", theta: 2e6, defaults: smolLM3Defaults(), windows: noLayer,
-		noRoPE: unrotated},
-
-	"qwen3_moe": {architecture: "Qwen3MoeForCausalLM", headNorms: true, defaults: qwen3MoEDefaults(), windows: noLayer,
-		experts: qwen3Experts},
-	"mixtral": {architecture: "MixtralForCausalLM", theta: 1e6, defaults: mixtralDefaults(), windows: everyLayer,
-		experts: mixtralExperts},
-
-	"ministral3": {architecture: "Ministral3ForCausalLM", defaults: ministral3Defaults(), windows: everyLayer},
+	"llama": llama, "mistral": mistral, "ministral3": ministral3, "qwen2": qwen2, "qwen3": qwen3, "phi3": phi3,
+	"smollm3": smolLM3, "granite": granite, "granitemoehybrid": graniteDense, "olmo2": olmo2, "olmo3": olmo3,
+	"gemma2": gemma2, "gemma3_text": gemma3, "glm4": glm4, "qwen3_moe": qwen3MoE, "mixtral": mixtral,
+	"olmoe": olmoe, "gpt_oss": gptOss,
 }
 
-func smolLM3Defaults() configFile {
-	return configFile{KVHeads: new(4), Tied: true, NoRoPEInterval: 4}
-}
-
-func ministral3Defaults() configFile { return configFile{KVHeads: new(8), HeadDim: 128} }
-
-func mistralDefaults() configFile {
-	return configFile{KVHeads: new(8), Window: new(4096)}
-}
-
-func qwenDefaults(headDim int) configFile {
-	return configFile{KVHeads: new(32), HeadDim: headDim, Window: new(4096), WindowFrom: 28}
-}
-
-func noLayer(*configFile, int) bool        { return false }
 func everyLayer(f *configFile, _ int) bool { return f.Window != nil }
 
-// lateLayers selects the layers from max_window_layers on, or those that layer_types names.
-func lateLayers(f *configFile, layer int) bool {
-	if !f.UseWindow || f.Window == nil {
-		return false
+// allButEach returns the windows of a family in which each n-th layer sees everything, unless layer_types says which.
+func allButEach(n int) func(f *configFile, layer int) bool {
+	return func(f *configFile, layer int) bool {
+		switch {
+		case f.Window == nil:
+			return false
+		case f.LayerKinds != nil:
+			return f.LayerKinds[layer] == slidingLayer
+		}
+		return (layer+1)%n != 0
 	}
-	if f.LayerKinds != nil {
-		return f.LayerKinds[layer] == slidingLayer
-	}
-	return layer >= f.WindowFrom
-}
-
-// unrotated selects the layers that no_rope_layers has a 0 for, or each fourth.
-func unrotated(f *configFile, layer int) bool {
-	if f.NoRoPE != nil {
-		return f.NoRoPE[layer] == 0
-	}
-	return f.NoRoPEInterval > 0 && (layer+1)%f.NoRoPEInterval == 0
 }
 
 // The values in layer_types that this build knows.
@@ -79,6 +64,19 @@ const (
 	fullLayer    = "full_attention"
 	slidingLayer = "sliding_attention"
 )
+
+// windowed reports whether a layer has the sliding window.
+func (fam family) windowed(f *configFile, layer int) bool {
+	return fam.windows != nil && fam.windows(f, layer)
+}
+
+// act returns the hidden_act of the family.
+func (fam family) act() string {
+	if fam.defaults.Act != "" {
+		return fam.defaults.Act
+	}
+	return "silu"
+}
 
 // supported returns ErrUnsupported with the first field that asks for something the
 // forward pass does not compute.
@@ -90,26 +88,21 @@ func (f *configFile) supported(fam family) error {
 	}{
 		{"architectures", f.Architectures,
 			len(f.Architectures) > 0 && !slices.Contains(f.Architectures, fam.architecture)},
-		{"hidden_act", f.Act, f.Act != "silu"},
-		{"attention_bias", f.AttentionBias, f.AttentionBias},
+		{"hidden_act", f.Act, f.Act != fam.act()},
+		{"attention_bias", f.AttentionBias, f.AttentionBias && !fam.mayBias},
 		{"mlp_bias", f.MLPBias, f.MLPBias},
 		{"pretraining_tp", f.PretrainingTP, f.PretrainingTP != 1 && f.ModelType != "smollm3"},
 		{"partial_rotary_factor", f.Fraction, f.Fraction != 1 && !fam.partial},
 		{"rope_parameters", f.RoPE, f.RoPE.unsupported(fam)},
+		{"rope_parameters", "of layers with windows: " + f.localRoPE.String(), f.localRoPE.scales()},
 		{"rope_scaling", f.RoPEScaling, f.RoPEScaling.unsupported(fam)},
 		{"rope_scaling", "beside rope_parameters", f.RoPE != nil && f.RoPEScaling != nil},
 		{"rope_theta", "in two places with different values",
 			f.Theta != nil && f.ropes().Theta != nil && *f.Theta != *f.ropes().Theta},
 		{"use_sliding_window", f.UseWindow,
 			f.UseWindow && f.ModelType != "qwen2" && f.ModelType != "qwen3"},
-		{"num_experts", "and num_local_experts differ", f.Experts != 0 && f.LocalExperts != 0 && f.Experts != f.LocalExperts},
-		{"sliding_window", "in a " + f.ModelType,
-			f.Window != nil && (f.ModelType == "llama" || f.ModelType == "smollm3")},
+		{"sliding_window", "in a " + f.ModelType, f.Window != nil && fam.windows == nil},
 		{"no_rope_layers", f.NoRoPE, f.NoRoPE != nil && fam.noRoPE == nil},
-		{"num_experts", f.Experts, f.Experts != 0 && fam.experts == nil},
-		{"num_local_experts", f.LocalExperts, f.LocalExperts != 0 && fam.experts == nil},
-		{"num_experts_per_tok", f.ExpertsUsed, f.ExpertsUsed != 0 && fam.experts == nil},
-		{"moe_intermediate_size", f.ExpertInner, f.ExpertInner != 0 && fam.experts == nil},
 	} {
 		if r.bad {
 			return fmt.Errorf("%w: config.json: %s %.200v", ErrUnsupported, r.field, r.value)
@@ -131,39 +124,44 @@ func (f *configFile) supportedLayers(fam family) error {
 		return fmt.Errorf("model: config.json: layer_types has %d entries for %d layers", len(f.LayerKinds), f.Layers)
 	}
 	for i, kind := range f.LayerKinds {
-		if kind != fullLayer && kind != slidingLayer || (kind == slidingLayer) != fam.windows(f, i) {
+		if kind != fullLayer && kind != slidingLayer || (kind == slidingLayer) != fam.windowed(f, i) {
 			return fmt.Errorf("%w: config.json: layer_types has %.40q for layer %d", ErrUnsupported, kind, i)
 		}
 	}
 	return nil
 }
 
+// config returns the config that the file describes. A family's own differences come first.
 func (f *configFile) config() (Config, error) {
 	fam := families[f.ModelType]
-	c := Config{Name: f.ModelType, Vocab: f.Vocab, Hidden: f.Hidden, Inner: f.Inner, Layers: f.Layers,
-		Heads: f.Heads, KVHeads: f.Heads, HeadDim: f.HeadDim, Context: f.Context,
-		RMSNormEps: float32(f.Eps), RoPETheta: f.theta(fam), RoPE: f.scaling(),
-		ShortFactors: f.ropes().Short, LongFactors: f.ropes().Long,
-		TiedHead: f.Tied, Bias: fam.bias, HeadNorms: fam.headNorms, Fused: fam.fused, EOS: f.EOS,
-		Wrapped: f.wrapped, Quantisation: f.quantisation}
+	c := fam.config
+	c.Name, c.Vocab, c.Hidden, c.Inner, c.Layers = f.ModelType, f.Vocab, f.Hidden, f.Inner, f.Layers
+	c.Heads, c.KVHeads, c.HeadDim, c.Context = f.Heads, f.Heads, f.HeadDim, f.Context
+	c.RMSNormEps, c.RoPETheta, c.RoPE = float32(f.Eps), f.theta(fam), f.scaling()
+	c.ShortFactors, c.LongFactors = f.ropes().Short, f.ropes().Long
+	c.TiedHead, c.EOS, c.Wrapped, c.Quantisation = f.Tied, f.EOS, f.wrapped, f.quantisation
 	if f.KVHeads != nil {
 		c.KVHeads = *f.KVHeads
 	}
 	if c.HeadDim == 0 && c.Heads > 0 {
 		c.HeadDim = c.Hidden / c.Heads
 	}
-	if fam.experts != nil {
-		c.Experts = fam.experts(f)
+	if fam.mayBias {
+		c.Bias = f.AttentionBias
 	}
 	f.setRotated(&c, fam)
 	f.setContext(&c)
-	return c, f.setWindows(&c, fam)
+	f.setLocal(&c, fam)
+	if err := f.setWindows(&c, fam); err != nil || f.own == nil {
+		return c, err
+	}
+	return c, f.own.set(f, &c)
 }
 
 // setWindows sets c.Windows if any layer has a window that is shorter than the context.
 func (f *configFile) setWindows(c *Config, fam family) error {
 	for i := range min(max(f.Layers, 0), maxLayers) {
-		if !fam.windows(f, i) {
+		if !fam.windowed(f, i) {
 			continue
 		}
 		if *f.Window < 1 {
@@ -178,4 +176,22 @@ func (f *configFile) setWindows(c *Config, fam family) error {
 		c.Windows[i] = *f.Window
 	}
 	return nil
+}
+
+// setLocal sets the RoPE of layers with windows, where the family has two and they differ.
+func (f *configFile) setLocal(c *Config, fam family) {
+	if !fam.localRoPE {
+		return
+	}
+	theta := c.RoPETheta
+	if f.localRoPE != nil && f.localRoPE.Theta != nil {
+		theta = *f.localRoPE.Theta
+	}
+	if theta == c.RoPETheta && c.RoPE == (RoPEScaling{}) {
+		return
+	}
+	c.LocalTheta = theta
+	for i := range min(max(f.Layers, 0), maxLayers) {
+		c.Local = append(c.Local, fam.windowed(f, i))
+	}
 }

@@ -174,7 +174,7 @@ func wide() map[string]model.Config {
 	qwen2, qwen3, phi3 := llama, llama, llama
 	qwen2.Name, qwen2.Bias, qwen2.TiedHead = "qwen2", true, false
 	qwen3.Name, qwen3.HeadNorms, qwen3.RoPETheta = "qwen3", true, 1e6
-	phi3.Name, phi3.Fused, phi3.KVHeads, phi3.TiedHead, phi3.Rotated = "phi3", true, 4, false, 48
+	phi3.Name, phi3.FusedQKV, phi3.FusedGateUp, phi3.KVHeads, phi3.TiedHead, phi3.Rotated = "phi3", true, true, 4, false, 48
 	phi3.RoPE = model.RoPEScaling{Kind: model.LongRoPE, Original: 64, Attention: 1.125}
 	for i := range 24 { // those of Phi-4-mini have the same form
 		phi3.ShortFactors, phi3.LongFactors = append(phi3.ShortFactors, 1), append(phi3.LongFactors, 1+float32(i)/4)

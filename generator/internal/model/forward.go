@@ -75,9 +75,9 @@ func (p *pass) decodeLayer(i int) {
 func (p *pass) layer(i int, attend kernels.Attend) {
 	var none kernels.Handover
 	qkv, attend := p.deferRoPE(p.qkv(i, none), attend)
-	p.launch(qkv)                         // q, k, v = Wqkv·rmsnorm(x); k and v go to the KV pool
-	p.launch(attend)                      // attended = softmax(q·K/√d)·V
-	p.launch(p.outputProjection(i, none)) // x += Wo·attended
+	p.launch(qkv)                                                            // q, k, v = Wqkv·rmsnorm(x); k and v go to the KV pool
+	p.launch(attend)                                                         // attended = softmax(q·K/√d)·V
+	p.project(p.outputProjection(i, none), p.model.layers[i].afterAttention) // x += Wo·attended
 	p.feedForward(i, none, none)
 }
 
@@ -89,8 +89,8 @@ func (p *pass) feedForward(i int, gateUp, down kernels.Handover) {
 		p.launch(p.expertDown(i))   // x += Σ weight · Wdown·inner
 		return
 	}
-	p.launch(p.gateUp(i, gateUp))       // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x)
-	p.launch(p.downProjection(i, down)) // x += Wdown·inner
+	p.launch(p.gateUp(i, gateUp))                                            // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x)
+	p.project(p.downProjection(i, down), p.model.layers[i].afterFeedForward) // x += Wdown·inner
 }
 
 // prefill launches a pass over tokens of prompts. The formulas are those of decode. In the
@@ -115,7 +115,7 @@ func (p *pass) prefillLayers() {
 		h := p.handovers(i)
 		p.launch(p.qkv(i, h.qkv))
 		p.launch(p.attend(i, h.attend))
-		p.launch(p.outputProjection(i, h.output))
+		p.project(p.outputProjection(i, h.output), p.model.layers[i].afterAttention)
 		p.feedForward(i, h.gateUp, h.down)
 	}
 	p.capture(last)
@@ -127,12 +127,12 @@ func (p *pass) sampledRows() {
 	last := len(p.model.layers) - 1
 	p.launch(p.attend(last, p.handovers(last).attend))
 	p.launch(p.gatherSampled())
-	p.launch(p.sampledOutputProjection(last))
+	p.project(p.sampledOutputProjection(last), p.model.layers[last].afterAttention)
 	if p.model.layers[last].sparse() {
 		p.sampledExperts(last)
 	} else {
 		p.launch(p.sampledGateUp(last))
-		p.launch(p.sampledDownProjection(last))
+		p.project(p.sampledDownProjection(last), p.model.layers[last].afterFeedForward)
 	}
 	p.launch(p.sampledHead())
 	p.launch(p.sample())
@@ -143,14 +143,15 @@ type handovers struct{ qkv, attend, output, gateUp, down kernels.Handover }
 
 // handovers returns those of layer i: each op rounds its results for the next product, if that takes the type in which
 // this one rounds. Attention rounds in any type. The first QKV of a pass rounds its own input, and the last attention
-// hands nothing over, since only sampled rows follow it.
+// hands nothing over, since only sampled rows follow it. Results that are normed before they are added are not the next
+// product's input, so their projection hands nothing over.
 func (p *pass) handovers(i int) (h handovers) {
 	m, s := p.model, p.memory
 	w := &m.layers[i]
 	qkv, output, gateUp, down := w.products()
 	if i > 0 && !m.layers[i-1].sparse() {
 		_, _, _, before := m.layers[i-1].products()
-		h.qkv.InputIsRounded = kernels.HandsOver(before, qkv)
+		h.qkv.InputIsRounded = !m.Config.NormsAfter && kernels.HandsOver(before, qkv)
 	}
 	if i+1 == len(m.layers) {
 		return h
@@ -162,7 +163,7 @@ func (p *pass) handovers(i int) (h handovers) {
 	if w.sparse() {
 		return h // experts take and leave rows of float32
 	}
-	if kernels.HandsOver(output, gateUp) {
+	if !m.Config.NormsAfter && kernels.HandsOver(output, gateUp) {
 		h.output.Rounded, h.output.Norm = s.roundedHidden, w.feedForwardNorm
 		h.gateUp.InputIsRounded = true
 	}
@@ -170,7 +171,7 @@ func (p *pass) handovers(i int) (h handovers) {
 		h.gateUp.Rounded, h.down.InputIsRounded = s.roundedInner, true
 	}
 	next := &m.layers[i+1]
-	if qkv, _, _, _ = next.products(); kernels.HandsOver(down, qkv) {
+	if qkv, _, _, _ = next.products(); !m.Config.NormsAfter && kernels.HandsOver(down, qkv) {
 		h.down.Rounded, h.down.Norm = s.roundedHidden, next.attentionNorm
 	}
 	return h

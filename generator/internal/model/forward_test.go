@@ -21,7 +21,7 @@ func (l *launches) Launch(op device.Op) error {
 }
 
 // Each attention comes right after the QKV of its rows and layer and has AfterQKV set. In
-// decode passes of families with biases or head norms it takes over QK post-processing. After
+// decode passes of families with biases or norms of q and k it takes over QK post-processing. After
 // the last attention of a prefill pass only sampled rows go on.
 func TestAttentionFollowsItsQKV(t *testing.T) {
 	h, m := embedded(t)
@@ -74,7 +74,8 @@ func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 			if !a.AfterQKV {
 				t.Errorf("%+v: attention waits for its QKV before it reads", sh)
 			}
-			defers := sh.Class == kernels.Decode && (m.Config.Bias || m.Config.HeadNorms) && a.Queries < 2
+			defers := sh.Class == kernels.Decode && (m.Config.Bias || m.Config.HeadNorms || m.Config.WidthNorms) &&
+				a.Queries < 2
 			if a.Post.IsZero() == defers {
 				t.Errorf("%+v: attention applies QK post-processing: %t", sh, !a.Post.IsZero())
 			}
@@ -95,7 +96,7 @@ func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 			want += (sh.Queries - 1) * m.Config.Layers
 		}
 		if sh.Class == kernels.Prefill && sh.Samples > 0 {
-			onlySampled(t, l.ops, sh)
+			onlySampled(t, l.ops, sh, m.Config.NormsAfter)
 		}
 		if found != want {
 			t.Errorf("%+v: %d attentions, wants %d", sh, found, want)
@@ -105,9 +106,12 @@ func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 
 // onlySampled checks that each op after the last attention of a prefill pass has a row index
 // and as many rows as there are samples.
-func onlySampled(t *testing.T, ops []device.Op, sh model.Shape) {
+func onlySampled(t *testing.T, ops []device.Op, sh model.Shape, normsAfter bool) {
 	t.Helper()
-	last, listed := len(ops)-1, 0
+	last, listed, want := len(ops)-1, 0, 5
+	if normsAfter {
+		want += 2
+	}
 	for last >= 0 && ops[last].Kernel() != (kernels.Attend{}).Kernel() {
 		last--
 	}
@@ -130,6 +134,8 @@ func onlySampled(t *testing.T, ops []device.Op, sh model.Shape) {
 		case kernels.ExpertDown:
 			rows, list = o.T, o.RowIndex.Bytes()
 			listed-- // a layer has three ops of experts in place of two
+		case kernels.AddNorm:
+			rows, list = o.T, o.RowIndex.Bytes()
 		case kernels.Head:
 			rows, list = o.N, o.Rows.Sample.Bytes()
 		default:
@@ -141,8 +147,9 @@ func onlySampled(t *testing.T, ops []device.Op, sh model.Shape) {
 				sh, op.Kernel(), rows, list, sh.Samples)
 		}
 	}
-	if listed != 5 {
-		t.Errorf("%+v: %d ops of sampled rows, wants gather, output, gate and up, down and head", sh, listed)
+	if listed != want {
+		t.Errorf("%+v: %d ops of sampled rows, wants %d: gather, output, gate and up, down, head, and norms after", sh,
+			listed, want)
 	}
 }
 

@@ -12,10 +12,11 @@ import (
 // ggufFamilies maps GGUF's architectures to ours. llama is also Mistral's.
 // (llama.cpp: convert_hf_to_gguf.py, src/llama-arch.cpp.)
 var ggufFamilies = map[string]string{"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "phi3": "phi3",
-	"smollm3": "smollm3", "mistral3": "ministral3", "qwen3moe": "qwen3_moe"}
+	"smollm3": "smollm3", "mistral3": "ministral3", "granite": "granite", "olmo2": "olmo2", "glm4": "glm4",
+	"gemma2": "gemma2", "gemma3": "gemma3_text", "qwen3moe": "qwen3_moe", "olmoe": "olmoe", "gpt-oss": "gpt_oss"}
 
 // ggufInterleaved are the architectures whose RoPE rotates neighbours. (llama.cpp: llama_model_rope_type.)
-var ggufInterleaved = []string{"llama", "smollm3", "mistral3"}
+var ggufInterleaved = []string{"llama", "smollm3", "mistral3", "granite", "glm4"}
 
 // Keys that follow the architecture's name.
 const (
@@ -100,7 +101,8 @@ func (r *ggufReader) architecture() {
 	}
 	for _, key := range r.metadata.Keys() {
 		name, ours := strings.CutPrefix(key, r.arch+".")
-		if n, ok := r.metadata.Uint(key); ours && !slices.Contains(ggufKeys, name) && !(ok && n == 0) {
+		known := slices.Contains(ggufKeys, name) || slices.Contains(families[ggufFamilies[r.arch]].ggufKeys, name)
+		if n, ok := r.metadata.Uint(key); ours && !known && !(ok && n == 0) {
 			r.refuse("unknown key %.80q", key)
 		}
 	}
@@ -153,12 +155,13 @@ func (r *ggufReader) hasTensor(name string) bool {
 
 func (r *ggufReader) config() Config {
 	fam := families[ggufFamilies[r.arch]]
-	c := Config{Name: ggufFamilies[r.arch], HeadNorms: fam.headNorms, Fused: fam.fused,
-		Hidden: r.number(keyHidden, maxDimension, -1), Inner: r.number(keyInner, maxDimension, -1),
-		Layers: r.number(keyLayers, maxLayers, -1), Heads: r.number(keyHeads, maxHeads, -1),
-		Context: r.number(keyContext, maxContext, -1), RMSNormEps: float32(r.float(keyEps, minEps, maxEps, 0)),
-		RoPETheta: r.float(keyTheta, minTheta, maxTheta, 10000), Interleaved: slices.Contains(ggufInterleaved, r.arch),
-		Bias: r.hasTensor("blk.0.attn_q.bias"), TiedHead: !r.hasTensor(ggufOutput)}
+	c := fam.config
+	c.Name, c.published, c.NormsFromOne = ggufFamilies[r.arch], nil, false
+	c.Hidden, c.Inner = r.number(keyHidden, maxDimension, -1), r.number(keyInner, maxDimension, -1)
+	c.Layers, c.Heads = r.number(keyLayers, maxLayers, -1), r.number(keyHeads, maxHeads, -1)
+	c.Context, c.RMSNormEps = r.number(keyContext, maxContext, -1), float32(r.float(keyEps, minEps, maxEps, 0))
+	c.RoPETheta, c.Interleaved = r.float(keyTheta, minTheta, maxTheta, 10000), slices.Contains(ggufInterleaved, r.arch)
+	c.Bias, c.TiedHead = r.hasTensor("blk.0.attn_q.bias"), !r.hasTensor(ggufOutput)
 	if r.err != nil {
 		return c
 	}
@@ -175,8 +178,12 @@ func (r *ggufReader) config() Config {
 	r.endTokens(&c)
 	r.supported(c)
 	r.experts(&c)
-	r.window(&c)
+	r.window(&c, fam)
 	r.rope(&c)
+	if fam.gguf != nil && r.err == nil {
+		fam.gguf(r, &c)
+		r.fail(c.checkMultipliers())
+	}
 	for i := range c.Layers {
 		if fam.noRoPE != nil { // as of SmolLM3-3B: the file does not say which
 			c.NoRoPE = append(c.NoRoPE, fam.noRoPE(&fam.defaults, i))
@@ -205,9 +212,9 @@ func (r *ggufReader) supported(c Config) {
 	}
 }
 
-// window sets the sliding window, which all layers of llama (Mistral) and phi3 have. Qwen's converters wrote it for
-// models without one, so there it must be no less than the context.
-func (r *ggufReader) window(c *Config) {
+// window sets the sliding window, which all layers of llama (Mistral) and phi3 have, and of Gemma those of its pattern.
+// Qwen's converters wrote it for models without one, so there it must be no less than the context.
+func (r *ggufReader) window(c *Config, fam family) {
 	n := 0
 	if r.has(r.arch + "." + keyWindow) {
 		n = int(min(maxContext, r.optional(keyWindow)))
@@ -216,6 +223,13 @@ func (r *ggufReader) window(c *Config) {
 	case n == 0 || n >= c.Context:
 	case r.arch == "llama" || r.arch == "phi3" || r.arch == "mistral3":
 		c.Windows = slices.Repeat([]int{n}, c.Layers)
+	case fam.gguf != nil && fam.windows != nil:
+		for i := range c.Layers {
+			c.Windows = append(c.Windows, 0)
+			if fam.windows(&fam.defaults, i) {
+				c.Windows[i] = n
+			}
+		}
 	default:
 		r.refuse("%s.%s is %d", r.arch, keyWindow, n)
 	}
@@ -248,9 +262,10 @@ var ggufNames = map[string]string{
 	qNorm: "attn_q_norm.weight", kNorm: "attn_k_norm.weight", oProj: "attn_output.weight",
 	postAttentionNorm: "ffn_norm.weight", gateUpProj: "ffn_up.weight", gateProj: "ffn_gate.weight",
 	upProj: "ffn_up.weight", downProj: "ffn_down.weight",
-	routerProj: ggufRouter, routerBias: "ffn_gate_inp.bias", expertsGate: "ffn_gate_exps.weight",
+	oBias: "attn_output.bias", sinks: "attn_sinks.weight", routerProj: ggufRouter, routerBias: "ffn_gate_inp.bias", expertsGate: "ffn_gate_exps.weight",
 	expertsUp: "ffn_up_exps.weight", expertsDown: "ffn_down_exps.weight", gateBias: "ffn_gate_exps.bias",
 	upBias: "ffn_up_exps.bias", downBias: "ffn_down_exps.bias",
+	afterAttentionNorm: "post_attention_norm.weight", afterFeedForwardNorm: "post_ffw_norm.weight",
 }
 
 // ggufTensors is a GGUF file with tensors under their published names.
@@ -271,7 +286,11 @@ func newGGUFTensors(c Config, file Tensors) Tensors {
 	for i := range c.Layers {
 		prefix := layerPrefix(i)
 		for _, s := range c.layerTensors(i) {
-			g.names[s.Name] = fmt.Sprintf("blk.%d.%s", i, ggufNames[strings.TrimPrefix(s.Name, prefix)])
+			own := ggufNames[strings.TrimPrefix(s.Llama, prefix)]
+			if c.Sinks && s.Llama == prefix+postAttentionNorm { // of gpt-oss
+				own = ggufNames[afterAttentionNorm]
+			}
+			g.names[s.Name] = fmt.Sprintf("blk.%d.%s", i, own)
 		}
 	}
 	return g

@@ -16,6 +16,13 @@ func (r *ggufReader) experts(c *Config) {
 		c.Name = "mixtral"
 	case "qwen3moe":
 		e.Inner = r.number(keyExpertDim, maxDimension, max(1, c.Inner/max(1, e.Used)))
+	case "olmoe":
+		e.Normalise = false
+		e.Inner = r.number(keyExpertDim, maxDimension, c.Inner)
+	case "gpt-oss":
+		e.Normalise = false
+		e.Inner = r.number(keyExpertDim, maxDimension, c.Inner)
+		e.gptOss()
 	default:
 		r.refuse("a mixture of %d experts in a file of %s", e.Count, r.arch)
 	}
@@ -27,4 +34,9 @@ func (r *ggufReader) experts(c *Config) {
 	if !dense {
 		e.Dense = nil
 	}
+}
+
+// ggufGptOss sets what GPT-OSS has beside its experts. The file does not say that yarn's bounds are not rounded.
+func ggufGptOss(r *ggufReader, c *Config) {
+	c.OutputBias, c.RoPE.Whole = r.hasTensor("blk.0.attn_output.bias"), false
 }

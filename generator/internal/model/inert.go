@@ -57,6 +57,7 @@ var inert = map[string]string{
 	"unsloth_version": anyValue, "unsloth_fixed": anyValue, "transformers.js_config": anyValue,
 	"max_sequence_length": anyValue, "is_llama_config": "true", "rope_interleaved": "false",
 	"full_attn_mod": "1", "interpolate_factor": "1", // Phi-4-mini
+	"cache_implementation": anyValue, // Gemma
 }
 
 // harmless reports whether a field of config.json, with its value, does not affect the pass.
@@ -70,15 +71,19 @@ func harmless(name string, value json.RawMessage) bool {
 }
 
 // refuseUnknown refuses the first field, in order of names, that is not a field of the struct
-// known and not harmless, since it may change the results of the model. It accepts fields that
+// or structs known and not harmless, since it may change the results of the model. It accepts fields that
 // are null or false or whose name begins with an underscore. place is the file or the object in
 // it, for the error.
-func refuseUnknown(place string, fields map[string]json.RawMessage, known reflect.Type,
-	harmless func(name string, value json.RawMessage) bool,
+func refuseUnknown(place string, fields map[string]json.RawMessage,
+	harmless func(name string, value json.RawMessage) bool, known ...reflect.Type,
 ) error {
 	read := map[string]bool{}
-	for i := range known.NumField() {
-		read[known.Field(i).Tag.Get("json")] = true
+	for _, t := range known {
+		for _, f := range reflect.VisibleFields(t) {
+			if !f.Anonymous {
+				read[f.Tag.Get("json")] = true
+			}
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		value := string(fields[name])

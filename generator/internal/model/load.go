@@ -1,6 +1,7 @@
 package model
 
 import (
+	"math"
 	"slices"
 	"unsafe"
 
@@ -50,6 +51,7 @@ type loader struct {
 	progress func(float64)
 	done     int64 // elements loaded
 	total    int64 // elements
+	ones     device.Buffer
 	err      error
 }
 
@@ -61,16 +63,20 @@ func (l *loader) load() {
 	for i := range m.layers {
 		m.layers[i] = l.layer(c, i)
 	}
-	m.norm = l.vector(normName)
+	m.norm = l.finalNorm()
 	if m.head = m.embedding; !c.TiedHead {
 		m.head = l.matrix(headName)
 	}
 	if l.err == nil {
 		m.rope = l.floats(ropeTable(c))
 	}
-	if l.err == nil && c.ropeTables() > 1 {
+	if l.err == nil && c.hasUnrotated() {
 		m.noRoPE = l.floats(identityTable(c))
 	}
+	if l.err == nil && c.LocalTheta != 0 {
+		m.localRoPE = l.floats(ropeTable(c.ofLocal()))
+	}
+	m.embeddingScale = l.embeddingScale()
 	if c.Eagle != nil {
 		l.eagle(c)
 	}
@@ -101,23 +107,14 @@ func (l *loader) eagle(c Config) {
 // layer loads block i.
 func (l *loader) layer(c Config, i int) layer {
 	prefix := layerPrefix(i)
-	norms := []string{prefix + inputNorm}
-	if c.Eagle != nil {
-		norms = append(norms, prefix+hiddenNorm)
-	}
-	w := layer{
-		attentionNorm:   l.vector(norms...),
-		output:          l.matrix(prefix + oProj),
-		feedForwardNorm: l.vector(prefix + postAttentionNorm),
-	}
-	if c.Fused {
-		q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-		qkv := l.tensor(prefix + qkvProj)
+	name := func(llama string) string { return c.layerName(prefix, llama) }
+	w := layer{output: l.matrix(name(oProj))}
+	if q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim; c.FusedQKV {
+		qkv := l.tensor(name(qkvProj))
 		w.q, w.k, w.v = l.heads(qkv, 0, q), l.heads(qkv, q, kv), l.rows(qkv, q+kv, kv)
 	} else {
-		w.q = l.heads(l.tensor(prefix+qProj), 0, c.Heads*c.HeadDim)
-		w.k = l.heads(l.tensor(prefix+kProj), 0, c.KVHeads*c.HeadDim)
-		w.v = l.matrix(prefix + vProj)
+		w.q, w.k = l.heads(l.tensor(name(qProj)), 0, q), l.heads(l.tensor(name(kProj)), 0, kv)
+		w.v = l.matrix(name(vProj))
 	}
 	if c.sparse(i) {
 		l.experts(&w, prefix)
@@ -127,21 +124,26 @@ func (l *loader) layer(c Config, i int) layer {
 	if c.Bias {
 		w.bias = l.biases(prefix)
 	}
-	if c.HeadNorms {
-		w.headNorms = l.norms(prefix+qNorm, prefix+kNorm)
+	if c.OutputBias {
+		w.outputBias = l.vector(prefix + oBias)
 	}
+	if c.Sinks {
+		w.sinks = l.vector(prefix + sinks)
+	}
+	l.norms(c, &w, prefix)
 	return w
 }
 
 // feedForward loads the feed-forward of a layer without experts.
 func (l *loader) feedForward(w *layer, c Config, prefix string) {
-	if c.Fused {
-		both := l.tensor(prefix + gateUpProj)
+	name := func(llama string) string { return c.layerName(prefix, llama) }
+	if c.FusedGateUp {
+		both := l.tensor(name(gateUpProj))
 		w.gate, w.up = l.rows(both, 0, c.Inner), l.rows(both, c.Inner, c.Inner)
 	} else {
-		w.gate, w.up = l.matrix(prefix+gateProj), l.matrix(prefix+upProj)
+		w.gate, w.up = l.matrix(name(gateProj)), l.matrix(name(upProj))
 	}
-	w.down = l.matrix(prefix + downProj)
+	w.down = l.matrix(name(downProj))
 }
 
 // experts loads the router and the experts of a layer.
@@ -158,6 +160,31 @@ func (l *loader) experts(w *layer, prefix string) {
 	if e.Bias {
 		r.gateBias, r.upBias = l.vector(prefix+gateBias), l.vector(prefix+upBias)
 		r.downBias = l.vector(prefix + downBias)
+	}
+}
+
+// norms loads the norms of one block.
+func (l *loader) norms(c Config, w *layer, prefix string) {
+	name := func(llama string) string { return c.layerName(prefix, llama) }
+	switch {
+	case c.NoNormsBefore:
+		if l.ones.IsZero() {
+			l.ones = l.floats(slices.Repeat([]float32{1}, c.Hidden))
+		}
+		w.attentionNorm, w.feedForwardNorm = l.ones, l.ones // see kernels.NoNorm
+	case c.Eagle != nil:
+		w.attentionNorm, w.feedForwardNorm = l.vector(name(inputNorm), name(hiddenNorm)), l.vector(name(postAttentionNorm))
+	default:
+		w.attentionNorm, w.feedForwardNorm = l.norm(name(inputNorm)), l.norm(name(postAttentionNorm))
+	}
+	if c.NormsAfter {
+		w.afterAttention, w.afterFeedForward = l.norm(name(afterAttentionNorm)), l.norm(name(afterFeedForwardNorm))
+	}
+	if c.HeadNorms {
+		w.headNorms = l.headNorms(name(qNorm), name(kNorm))
+	}
+	if c.WidthNorms {
+		w.widthNorms = l.headNorms(name(qNorm), name(kNorm))
 	}
 }
 
@@ -249,9 +276,61 @@ func (l *loader) biases(prefix string) device.Buffer {
 	return l.floats(slices.Concat(q, k, toFloat32(l.tensor(prefix+vBias))))
 }
 
-// norms loads the norms of the heads of q and k, of HeadDim elements each.
-func (l *loader) norms(q, k string) device.Buffer {
-	all := slices.Concat(toFloat32(l.tensor(q)), toFloat32(l.tensor(k)))
+// norm loads the weights of a norm.
+func (l *loader) norm(name string) device.Buffer { return l.floats(l.normWeights(name)) }
+
+// normWeights returns the weights of a norm.
+func (l *loader) normWeights(name string) []float32 {
+	w := toFloat32(l.tensor(name))
+	if l.model.Config.NormsFromOne {
+		for i := range w {
+			w[i]++
+		}
+	}
+	return w
+}
+
+// finalNorm loads the norm before the head, which divides the logits too.
+func (l *loader) finalNorm() device.Buffer {
+	w := l.normWeights(normName)
+	if d := l.model.Config.LogitsDivisor; d != 0 {
+		for i := range w {
+			w[i] /= d
+		}
+	}
+	return l.floats(w)
+}
+
+// embeddingScale returns what the embedding is multiplied by, see [Config].
+func (l *loader) embeddingScale() float32 {
+	c := l.model.Config
+	scale := float32(1)
+	if c.EmbeddingScale != 0 {
+		scale = c.EmbeddingScale
+	}
+	if c.EmbeddingRoot && l.err == nil {
+		scale = float32(math.Sqrt(float64(c.Hidden)))
+		switch t, _ := l.tensors.Tensor(embeddingName); t.DType {
+		case weights.F32:
+		case weights.F16:
+			scale = rounded(scale, 13)
+		default:
+			scale = rounded(scale, 16)
+		}
+	}
+	return scale / c.residualScale()
+}
+
+// rounded rounds the last bits of a number to even.
+func rounded(v float32, last int) float32 {
+	b := math.Float32bits(v)
+	b += 1<<(last-1) - 1 + b>>last&1
+	return math.Float32frombits(b >> last << last)
+}
+
+// headNorms loads the norms of the heads of q and k: of HeadDim elements each, or of as many as all heads have.
+func (l *loader) headNorms(q, k string) device.Buffer {
+	all := slices.Concat(l.normWeights(q), l.normWeights(k))
 	if order := l.model.Config.headOrder(); order != nil {
 		all = ordered(all, 1, order)
 	}

@@ -9,14 +9,16 @@ import (
 type Model struct {
 	Config Config
 
-	embedding kernels.Weight // [vocab][hidden]
-	rope      device.Buffer  // float32 [context][HeadDim/2][cos, sin]
-	noRoPE    device.Buffer  // the same of cos 1 and sin 0, for layers without RoPE; or none
-	layers    []layer
-	norm      device.Buffer   // float32 [hidden]
-	head      kernels.Weight  // [vocab][hidden]; the embedding if it is tied
-	eagle     eagleWeights    // of an EAGLE-3 head
-	allocated []device.Buffer // every allocation, to be freed
+	embedding      kernels.Weight // [vocab][hidden]
+	rope           device.Buffer  // float32 [context][HeadDim/2][cos, sin]
+	noRoPE         device.Buffer  // the same of cos 1 and sin 0, for layers without RoPE; or none
+	localRoPE      device.Buffer  // the same of Config.LocalTheta, or none
+	layers         []layer
+	norm           device.Buffer   // float32 [hidden]
+	embeddingScale float32         // of the rows of embedding that begin the residual stream
+	head           kernels.Weight  // [vocab][hidden]; the embedding if it is tied
+	eagle          eagleWeights    // of an EAGLE-3 head
+	allocated      []device.Buffer // every allocation, to be freed
 }
 
 // eagleWeights is what an EAGLE-3 head has beside its layer, whose attentionNorm is that of the embedding, then that of
@@ -30,15 +32,19 @@ type eagleWeights struct {
 
 // layer is the weights of one transformer block.
 type layer struct {
-	attentionNorm   device.Buffer  // float32 [hidden]
-	q, k, v         kernels.Weight // [Heads*HeadDim][hidden], [KVHeads*HeadDim][hidden] twice
-	bias            device.Buffer  // float32 [Heads*HeadDim + 2*KVHeads*HeadDim]: q, k, v; or none
-	headNorms       device.Buffer  // float32 [2][HeadDim]: q, k; or none
-	output          kernels.Weight // [hidden][Heads*HeadDim]
-	feedForwardNorm device.Buffer  // float32 [hidden]
-	gate, up        kernels.Weight // [inner][hidden]; with experts [Count*Experts.Inner][hidden]
-	down            kernels.Weight // [hidden][inner]; with experts [Count*hidden][Experts.Inner]
-	router          router         // of a layer with experts
+	attentionNorm                    device.Buffer  // float32 [hidden]
+	q, k, v                          kernels.Weight // [Heads*HeadDim][hidden], [KVHeads*HeadDim][hidden] twice
+	bias                             device.Buffer  // float32 [Heads*HeadDim + 2*KVHeads*HeadDim]: q, k, v; or none
+	headNorms                        device.Buffer  // float32 [2][HeadDim]: q, k; or none
+	widthNorms                       device.Buffer  // float32 [Heads*HeadDim + KVHeads*HeadDim]: q, k; or none
+	output                           kernels.Weight // [hidden][Heads*HeadDim]
+	outputBias                       device.Buffer  // float32 [hidden], or none
+	sinks                            device.Buffer  // float32 [Heads], or none
+	feedForwardNorm                  device.Buffer  // float32 [hidden]
+	gate, up                         kernels.Weight // [inner][hidden]; with experts [Count*Experts.Inner][hidden]
+	down                             kernels.Weight // [hidden][inner]; with experts [Count*hidden][Experts.Inner]
+	router                           router         // of a layer with experts
+	afterAttention, afterFeedForward device.Buffer  // float32 [hidden]: norms of their results; or none
 }
 
 // router is what a layer with experts has beside their matrices.

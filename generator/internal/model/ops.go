@@ -1,8 +1,6 @@
 package model
 
 import (
-	"math"
-
 	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
 )
@@ -19,7 +17,8 @@ func (p *pass) stage() kernels.Stage {
 }
 
 func (p *pass) embed() kernels.Embed {
-	op := kernels.Embed{Table: p.model.embedding, Rows: p.memory.Rows, X: p.memory.x, T: p.Rows}
+	op := kernels.Embed{Table: p.model.embedding, Rows: p.memory.Rows, X: p.memory.x, T: p.Rows,
+		Scale: p.model.embeddingScale}
 	if e := p.model.Config.Eagle; e != nil {
 		if op.X = p.memory.eagle.embedded; !e.Embedding {
 			op.Table = p.target.embedding
@@ -35,8 +34,8 @@ func (p *pass) qkv(i int, h kernels.Handover) kernels.QKV {
 		x = s.eagle.joined
 	}
 	return kernels.QKV{
-		X: x, Norm: w.attentionNorm, Eps: m.Config.RMSNormEps,
-		Q: w.q, K: w.k, V: w.v, Bias: w.bias, HeadNorms: w.headNorms, RoPE: m.ropeOf(i),
+		X: x, Norm: w.attentionNorm, Eps: m.Config.layerEps(), HeadEps: m.Config.RMSNormEps,
+		Q: w.q, K: w.k, V: w.v, Bias: w.bias, HeadNorms: w.headNorms, WidthNorms: w.widthNorms, RoPE: m.ropeOf(i),
 		Rows: s.Rows, Slots: s.Slots, KV: s.KV, Layer: s.kvLayer(i), Out: s.q, BeforeRoPE: s.beforeRoPE,
 		T: p.Rows, Hidden: m.Config.layerInput(), Heads: m.Config.Heads,
 		Class: p.Class, Workspace: s.hiddenWorkspace(), Handover: h,
@@ -45,8 +44,11 @@ func (p *pass) qkv(i int, h kernels.Handover) kernels.QKV {
 
 // ropeOf returns the table of a layer.
 func (m *Model) ropeOf(i int) device.Buffer {
-	if !m.Config.rotates(i) {
+	switch {
+	case !m.Config.rotates(i):
 		return m.noRoPE
+	case m.Config.local(i):
+		return m.localRoPE
 	}
 	return m.rope
 }
@@ -55,19 +57,19 @@ func (p *pass) attend(i int, h kernels.Handover) kernels.Attend {
 	c, s := p.model.Config, p.memory
 	return kernels.Attend{
 		Q: s.q, Rows: s.Rows, Slots: s.Slots, KV: s.KV, Layer: s.kvLayer(i), Out: s.attended,
-		T: p.Rows, Heads: c.Heads, Scale: float32(1 / math.Sqrt(float64(c.HeadDim))), Window: c.Window(i),
-		Class: p.Class, Workspace: s.attendWorkspace, Handover: h,
+		T: p.Rows, Heads: c.Heads, Scale: c.attentionScale(), Softcap: c.ScoreCap, Sinks: p.model.layers[i].sinks,
+		Window: c.Window(i),
+		Class:  p.Class, Workspace: s.attendWorkspace, Handover: h,
 		AfterQKV: true, Queries: p.Queries,
 	}
 }
 
 // deferRoPE moves biases, head norms and RoPE from qkv into attend if the family has biases
-// or head norms: a fused epilogue of the product cannot apply these. Only the decode class
+// or norms of q and k: a fused epilogue of the product cannot apply these. Only the decode class
 // can defer, and no verify pass: there a row needs the keys of others that are as new. An attention over a view of the
 // pages does not know where a row's own key goes, and one from a position on has no kernels for it.
 func (p *pass) deferRoPE(qkv kernels.QKV, attend kernels.Attend) (kernels.QKV, kernels.Attend) {
-	post := p.model.Config.Bias || p.model.Config.HeadNorms
-	if post && !p.verifies() && attend.Rows == qkv.Rows && attend.First == 0 {
+	if p.model.Config.preparesHeads() && !p.verifies() && attend.Rows == qkv.Rows && attend.First == 0 {
 		qkv.DeferRoPE, attend.Post = true, qkv.Post()
 	}
 	return qkv, attend
@@ -76,7 +78,7 @@ func (p *pass) deferRoPE(qkv kernels.QKV, attend kernels.Attend) (kernels.QKV, k
 func (p *pass) outputProjection(i int, h kernels.Handover) kernels.Projection {
 	s := p.memory
 	return kernels.Projection{
-		Name: kernels.OutputProjection, W: p.model.layers[i].output, In: s.attended, X: s.x,
+		Name: kernels.OutputProjection, W: p.model.layers[i].output, Bias: p.model.layers[i].outputBias, In: s.attended, X: s.x,
 		T: p.Rows, Class: p.Class, Workspace: s.innerWorkspace(), Handover: h,
 	}
 }
@@ -84,8 +86,8 @@ func (p *pass) outputProjection(i int, h kernels.Handover) kernels.Projection {
 func (p *pass) gateUp(i int, h kernels.Handover) kernels.GateUp {
 	s, w := p.memory, &p.model.layers[i]
 	return kernels.GateUp{
-		X: s.x, Norm: w.feedForwardNorm, Eps: p.model.Config.RMSNormEps, Gate: w.gate, Up: w.up, Out: s.inner,
-		T: p.Rows, Class: p.Class, Workspace: s.hiddenWorkspace(), Handover: h,
+		X: s.x, Norm: w.feedForwardNorm, Eps: p.model.Config.layerEps(), Gate: w.gate, Up: w.up, Out: s.inner,
+		Activation: p.model.Config.Activation, T: p.Rows, Class: p.Class, Workspace: s.hiddenWorkspace(), Handover: h,
 	}
 }
 
@@ -97,11 +99,29 @@ func (p *pass) downProjection(i int, h kernels.Handover) kernels.Projection {
 	}
 }
 
+// project launches a projection of a layer. after is the norm of its results; none: they are added as they are. With a
+// RowIndex of the projection the rows of X are the sampled ones.
+func (p *pass) project(op kernels.Projection, after device.Buffer) {
+	if after.IsZero() {
+		p.launch(op)
+		return
+	}
+	c := p.model.Config
+	add := kernels.AddNorm{Branch: p.memory.branch, Norm: after, X: op.X, T: op.T, Cols: c.Hidden, Eps: c.RMSNormEps}
+	if !op.RowIndex.IsZero() {
+		add.RowIndex = p.memory.sampledIndex
+	}
+	op.X, op.Store = add.Branch, true
+	p.launch(op)
+	p.launch(add)
+}
+
 func (p *pass) head() kernels.Head {
 	m, s := p.model, p.memory
 	return kernels.Head{
-		X: s.x, Norm: m.norm, Eps: m.Config.RMSNormEps, W: m.head, Rows: s.Rows, Logits: s.logits,
-		T: p.Rows, N: p.Samples, Class: p.Class, Workspace: kernels.Workspace{Rounded: s.roundedHidden},
+		X: s.x, Norm: m.norm, Eps: m.Config.streamEps(), W: m.head, Rows: s.Rows, Logits: s.logits,
+		Softcap: m.Config.LogitsCap,
+		T:       p.Rows, N: p.Samples, Class: p.Class, Workspace: kernels.Workspace{Rounded: s.roundedHidden},
 	}
 }
 
@@ -134,7 +154,7 @@ func (p *pass) gatherSampled() kernels.GatherRows {
 func (p *pass) sampledOutputProjection(i int) kernels.Projection {
 	s := p.memory
 	return kernels.Projection{
-		Name: kernels.OutputProjection, W: p.model.layers[i].output,
+		Name: kernels.OutputProjection, W: p.model.layers[i].output, Bias: p.model.layers[i].outputBias,
 		In: s.attended, RowIndex: s.Rows.Sample, X: s.sampledX, T: p.Samples,
 	}
 }
@@ -142,8 +162,8 @@ func (p *pass) sampledOutputProjection(i int) kernels.Projection {
 func (p *pass) sampledGateUp(i int) kernels.GateUp {
 	s, w := p.memory, &p.model.layers[i]
 	return kernels.GateUp{
-		X: s.sampledX, RowIndex: s.sampledIndex, Norm: w.feedForwardNorm, Eps: p.model.Config.RMSNormEps,
-		Gate: w.gate, Up: w.up, Out: s.inner, T: p.Samples,
+		X: s.sampledX, RowIndex: s.sampledIndex, Norm: w.feedForwardNorm, Eps: p.model.Config.layerEps(),
+		Gate: w.gate, Up: w.up, Out: s.inner, Activation: p.model.Config.Activation, T: p.Samples,
 	}
 }
 

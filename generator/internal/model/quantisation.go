@@ -125,7 +125,7 @@ func readQuantisation(raw json.RawMessage) (q Quantisation, err error) {
 		return Quantisation{}, err
 	}
 	q.Method = f.Method
-	return q, refuseUnknown("config.json: quantization_config", fields, reflect.TypeFor[quantisationFile](), inertQuantised)
+	return q, refuseUnknown("config.json: quantization_config", fields, inertQuantised, reflect.TypeFor[quantisationFile]())
 }
 
 // refuse names the method and a field's value.

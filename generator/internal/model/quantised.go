@@ -40,7 +40,7 @@ func (c Config) Published(file Tensors) (Tensors, error) {
 
 // convertAll makes the matrices that are not floats, and names their parts.
 func (q quantisedTensors) convertAll(c Config) error {
-	for _, s := range c.published() {
+	for _, s := range c.publishedTensors() {
 		if len(s.Shape) != 2 || q.isFloat(s.Name) {
 			continue
 		}
@@ -212,7 +212,7 @@ func (c Quantisation) checkGroup(t, scales weights.Tensor, d int) error {
 // some tools add to each layer.
 func (q quantisedTensors) addParts(c Config) {
 	wanted := map[string]bool{}
-	for _, s := range c.published() {
+	for _, s := range c.publishedTensors() {
 		wanted[s.Name] = true
 	}
 	for name := range q.made {

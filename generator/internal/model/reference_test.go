@@ -117,7 +117,7 @@ func add(x, y []float64) {
 // projections returns q, k and v.
 func (r exact) projections(layer int, x []float64) (q, k, v []float64) {
 	prefix := fmt.Sprintf("model.layers.%d.self_attn.", layer)
-	if r.c.Fused {
+	if r.c.FusedQKV {
 		all, queries, keys := r.tensor("%sqkv_proj.weight", prefix).times(x), r.c.Heads*r.c.HeadDim, r.c.KVHeads*r.c.HeadDim
 		return all[:queries], all[queries : queries+keys], all[queries+keys:]
 	}
@@ -154,7 +154,7 @@ func (r exact) attend(q []float64, keys, values [][]float64) []float64 {
 func (r exact) feedForward(layer int, x []float64) []float64 {
 	prefix := fmt.Sprintf("model.layers.%d.mlp.", layer)
 	var gate, up []float64
-	if r.c.Fused {
+	if r.c.FusedGateUp {
 		both := r.tensor("%sgate_up_proj.weight", prefix).times(x)
 		gate, up = both[:r.c.Inner], both[r.c.Inner:]
 	} else {

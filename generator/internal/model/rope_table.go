@@ -1,6 +1,9 @@
 package model
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // frequency returns frequency i of d/2, in radians per token, before scaling.
 func frequency(theta float64, i, d int) float32 {
@@ -12,14 +15,33 @@ func (c Config) RoPEBytes() int64 {
 	return int64(c.ropeTables()) * 4 * int64(c.Context) * int64(c.HeadDim)
 }
 
-// ropeTables returns the number of tables: one, and one more if layers have no RoPE.
-func (c Config) ropeTables() int {
-	for i := range c.NoRoPE {
-		if c.NoRoPE[i] {
-			return 2
-		}
+// OnesBytes returns the size of the ones that layers without norms before them have as their norms.
+func (c Config) OnesBytes() int64 {
+	if !c.NoNormsBefore {
+		return 0
 	}
-	return 1
+	return 4 * int64(c.Hidden)
+}
+
+// ropeTables returns the number of tables: one, one more if layers have no RoPE, and one for LocalTheta.
+func (c Config) ropeTables() int {
+	n := 1
+	if c.hasUnrotated() {
+		n++
+	}
+	if c.LocalTheta != 0 {
+		n++
+	}
+	return n
+}
+
+// hasUnrotated reports whether a layer has no RoPE.
+func (c Config) hasUnrotated() bool { return slices.Contains(c.NoRoPE, true) }
+
+// ofLocal returns c with the RoPE of LocalTheta alone.
+func (c Config) ofLocal() Config {
+	c.RoPETheta, c.RoPE, c.RoPEDivisors = c.LocalTheta, RoPEScaling{}, nil
+	return c
 }
 
 // ropeTable returns cos and sin of position·frequency[i] as [context][d/2][cos, sin], times the attention factor.

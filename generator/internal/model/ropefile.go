@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 )
 
@@ -26,6 +27,36 @@ type ropes struct {
 	Short      []float32 `json:"short_factor"`
 	Long       []float32 `json:"long_factor"`
 	QueryScale float64   `json:"llama_4_scaling_beta"` // 1 + it·ln(1 + ⌊position/Original⌋) multiplies q
+
+	// The parameters by kind of layer, in the place of all others.
+	Full    *ropes `json:"full_attention"`
+	Sliding *ropes `json:"sliding_attention"`
+}
+
+// splitRoPE takes the parameters of RoPE apart where they are those of kinds of layers. A family with two kinds has them
+// in rope_parameters only so.
+func (f *configFile) splitRoPE(fam family) error {
+	r := f.RoPE
+	switch {
+	case r == nil && f.RoPEScaling.byKind(), r != nil && r.byKind() != fam.localRoPE,
+		r.byKind() && !reflect.DeepEqual(*r, ropes{Full: r.Full, Sliding: r.Sliding}),
+		r.byKind() && (r.Full.byKind() || r.Sliding.byKind()):
+		return fmt.Errorf("%w: config.json: rope_parameters by kind of layer, or not", ErrUnsupported)
+	case r.byKind():
+		if f.RoPE = r.Full; r.Full == nil {
+			f.RoPE = &ropes{}
+		}
+		f.localRoPE = r.Sliding
+	}
+	return nil
+}
+
+// byKind reports whether the parameters are those of kinds of layers.
+func (r *ropes) byKind() bool { return r != nil && (r.Full != nil || r.Sliding != nil) }
+
+// scales reports whether there is more than a base of frequencies.
+func (r *ropes) scales() bool {
+	return r != nil && (r.kind() != "" || !reflect.DeepEqual(*r, ropes{Theta: r.Theta, Type: r.Type, TypeOld: r.TypeOld}))
 }
 
 // dynamicRoPE is a rope_type: up to the context of pretraining it scales nothing, and then by the length so far.
@@ -54,9 +85,9 @@ func (r *ropes) unsupported(fam family) bool {
 	}
 	known := []RoPEKind{"", Llama3RoPE, LinearRoPE, YarnRoPE, LongRoPE, dynamicRoPE}
 	contradicts := r.Type != "" && r.TypeOld != "" && r.Type != r.TypeOld
-	phi3 := fam.partial && kind != "" && kind != LongRoPE // of which transformers has these alone
-	return !slices.Contains(known, kind) || contradicts || phi3 || r.fraction() != 1 && !fam.partial ||
-		fam.architecture != "Ministral3ForCausalLM" && r.QueryScale != 0
+	foreign := kind != "" && fam.scalings != nil && !slices.Contains(fam.scalings, kind)
+	return !slices.Contains(known, kind) || contradicts || foreign || r.fraction() != 1 && !fam.partial ||
+		fam.architecture != ministral3Architecture && r.QueryScale != 0
 }
 
 // fraction returns the part of each head that is rotated.

@@ -74,6 +74,7 @@ type StepMemory struct {
 	q        device.Buffer // float32 [MaxRows][Heads*HeadDim]
 	attended device.Buffer // float32 [MaxRows][Heads*HeadDim]: results of attention
 	inner    device.Buffer // float32 [MaxRows][inner]
+	branch   device.Buffer // float32 [MaxRows][hidden]: results that a norm follows, or none
 	given    device.Buffer // int32 [Slots+1][Context]: the table of GivenDrafter, pinned
 	givenMap *device.Mapped
 	pools    []kernels.KV  // KV, and those of drafter
@@ -94,7 +95,7 @@ type StepMemory struct {
 	roundedHidden   device.Buffer        // rows of x, rounded
 	roundedInner    device.Buffer        // rows of attended or inner, rounded
 	partials        device.Buffer        // split-K partials and arrival counters
-	beforeRoPE      kernels.KVBeforeRoPE // for families with biases or head norms
+	beforeRoPE      kernels.KVBeforeRoPE // for families with biases or norms of q and k
 }
 
 // hiddenWorkspace is the workspace of products that read x.
@@ -122,8 +123,14 @@ func (s *StepMemory) ArenaBytes() (n int64) {
 func (s *StepMemory) Activations() []device.Buffer {
 	own := []device.Buffer{s.x, s.q, s.attended, s.inner, s.sampledX, s.logits, s.edited}
 	own = append(own, s.expertActivations()...)
+	if s.branch.Bytes() > 0 {
+		own = append(own, s.branch)
+	}
 	if d := s.drafter; d != nil {
 		own = append(own, d.x, d.q, d.attended, d.inner, d.logits)
+		if d.branch.Bytes() > 0 {
+			own = append(own, d.branch)
+		}
 		own = append(own, d.eagle.activations()...)
 		own = append(own, d.expertActivations()...)
 	}

@@ -37,6 +37,7 @@ const (
 // TensorSpec describes a tensor that the checkpoint of a config must hold.
 type TensorSpec struct {
 	Name  string
+	Llama string // the name that a checkpoint of Llama would have for it, by which GGUF names it
 	Kind  TensorKind
 	Shape []int // [rows][columns] of a matrix, [length] of a vector
 	parts []int // rows of each weight in a fused matrix; else nil
@@ -76,6 +77,11 @@ func (c Config) Tensors() []TensorSpec {
 	if !c.TiedHead {
 		list = append(list, TensorSpec{Name: headName, Kind: HeadTensor, Shape: []int{c.Vocab, c.Hidden}})
 	}
+	for i := range list {
+		if list[i].Llama == "" {
+			list[i].Llama = list[i].Name
+		}
+	}
 	return list
 }
 
@@ -99,32 +105,54 @@ const (
 	qNorm             = "self_attn.q_norm.weight"
 	kNorm             = "self_attn.k_norm.weight"
 	oProj             = "self_attn.o_proj.weight"
+	oBias             = "self_attn.o_proj.bias"
+	sinks             = "self_attn.sinks"
 	postAttentionNorm = "post_attention_layernorm.weight"
 	gateUpProj        = "mlp.gate_up_proj.weight"
 	gateProj          = "mlp.gate_proj.weight"
 	upProj            = "mlp.up_proj.weight"
 	downProj          = "mlp.down_proj.weight"
+
+	// Llama has no norms after attention and feed-forward; these are GLM-4's names.
+	afterAttentionNorm   = "post_self_attn_layernorm.weight"
+	afterFeedForwardNorm = "post_mlp_layernorm.weight"
 )
 
 // layerPrefix is the prefix of the names of the tensors of layer i.
 func layerPrefix(i int) string { return fmt.Sprintf("model.layers.%d.", i) }
 
+// layerName returns the published name of a layer's tensor, which has a name in Llama's checkpoints. prefix is the
+// layer's.
+func (c Config) layerName(prefix, llama string) string {
+	if name, ok := c.published[llama]; ok {
+		return prefix + name
+	}
+	return prefix + llama
+}
+
 // layerTensors lists the tensors of layer i. Their names begin with its prefix.
 func (c Config) layerTensors(i int) (list []TensorSpec) {
 	prefix := layerPrefix(i)
 	add := func(kind TensorKind, name string, shape ...int) {
-		list = append(list, TensorSpec{Name: prefix + name, Kind: kind, Shape: shape})
+		list = append(list, TensorSpec{Name: c.layerName(prefix, name), Llama: prefix + name, Kind: kind, Shape: shape})
 	}
 	fused := func(kind TensorKind, name string, parts ...int) {
 		rows := 0
 		for _, n := range parts {
 			rows += n
 		}
-		list = append(list, TensorSpec{prefix + name, kind, []int{rows, c.Hidden}, parts})
+		list = append(list, TensorSpec{c.layerName(prefix, name), prefix + name, kind, []int{rows, c.Hidden}, parts})
 	}
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	add(NormTensor, inputNorm, c.Hidden)
-	if c.Fused {
+	if !c.NoNormsBefore {
+		add(NormTensor, inputNorm, c.Hidden)
+		add(NormTensor, postAttentionNorm, c.Hidden)
+	}
+	if c.NormsAfter {
+		add(NormTensor, afterAttentionNorm, c.Hidden)
+		add(NormTensor, afterFeedForwardNorm, c.Hidden)
+	}
+	if c.FusedQKV {
 		fused(AttentionTensor, qkvProj, q, kv, kv)
 	} else {
 		add(AttentionTensor, qProj, q, c.Hidden)
@@ -140,12 +168,21 @@ func (c Config) layerTensors(i int) (list []TensorSpec) {
 		add(NormTensor, qNorm, c.HeadDim)
 		add(NormTensor, kNorm, c.HeadDim)
 	}
+	if c.WidthNorms {
+		add(NormTensor, qNorm, q)
+		add(NormTensor, kNorm, kv)
+	}
 	add(AttentionTensor, oProj, c.Hidden, q)
-	add(NormTensor, postAttentionNorm, c.Hidden)
+	if c.OutputBias {
+		add(NormTensor, oBias, c.Hidden)
+	}
+	if c.Sinks {
+		add(NormTensor, sinks, c.Heads)
+	}
 	if c.sparse(i) {
 		return append(list, c.expertTensors(prefix)...)
 	}
-	if c.Fused {
+	if c.FusedGateUp {
 		fused(FeedForwardTensor, gateUpProj, c.Inner, c.Inner)
 	} else {
 		add(FeedForwardTensor, gateProj, c.Inner, c.Hidden)
@@ -192,11 +229,15 @@ func (c Config) Formats(tensors Tensors) map[string]kernels.DType {
 
 // CheckOps checks that a GPU has kernels for the formats of weights that one op multiplies. It names them if not.
 func (c Config) CheckOps(formats map[string]kernels.DType) error {
-	if c.Fused {
-		return nil
+	var ops [][]string
+	if !c.FusedQKV {
+		ops = append(ops, []string{qProj, kProj, vProj})
+	}
+	if !c.FusedGateUp {
+		ops = append(ops, []string{gateProj, upProj}, []string{expertsGate, expertsUp})
 	}
 	for i := range c.Layers {
-		for _, op := range [][]string{{qProj, kProj, vProj}, {gateProj, upProj}, {expertsGate, expertsUp}} {
+		for _, op := range ops {
 			if _, ok := formats[layerPrefix(i)+op[0]]; !ok {
 				continue // a layer has one of the feed-forwards
 			}

@@ -57,7 +57,7 @@ func TestCheckpointsThatDoNotFit(t *testing.T) {
 			h[extraLayer] = h["model.norm.weight"]
 		}, ErrTensor, "model.layers.2."},
 		"biases":    {func(_ *Config, h headers) { h[bias] = h["model.norm.weight"] }, ErrTensor, "q_proj.bias"},
-		"not fused": {func(c *Config, _ headers) { c.Fused = true }, weights.ErrMissing, ""},
+		"not fused": {func(c *Config, _ headers) { c.FusedQKV, c.FusedGateUp = true, true }, weights.ErrMissing, ""},
 		"shape": {func(_ *Config, h headers) {
 			set(h, func(q *weights.Tensor) { q.Shape = []int{4, 16} })
 		}, ErrTensor, q},
@@ -114,7 +114,7 @@ func TestRedundantTensors(t *testing.T) {
 // A failure at any allocation frees the earlier ones, and Free frees all.
 func TestLoadGivesBack(t *testing.T) {
 	c := micro()
-	c.Bias, c.HeadNorms, c.Fused = true, true, true
+	c.Bias, c.HeadNorms, c.FusedQKV, c.FusedGateUp = true, true, true, true
 	memory := device.NewHost(device.HostOptions{Workers: 1})
 	defer memory.Close()
 	m, err := Load(memory, c, headersOf(c), func(float64) {})

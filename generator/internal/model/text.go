@@ -10,8 +10,22 @@ import (
 	"reel.internal/reel/generator/internal/weights"
 )
 
-// wrapperType is the model_type of a config whose text_config is a model of text, beside one for images.
-const wrapperType = "mistral3"
+// wrapper is a family of configs whose text_config is a model of text, beside one for images.
+type wrapper struct {
+	architecture string
+	texts        []string // model_types of text_config, the first one where it has none
+	inert        []string // fields about images alone
+}
+
+// wrappers are the families by model_type.
+var wrappers = map[string]wrapper{
+	"mistral3": {"Mistral3ForConditionalGeneration", []string{"mistral", "ministral3"}, []string{"vision_config",
+		"image_token_index", "image_token_id", "projector_hidden_act", "vision_feature_layer",
+		"multimodal_projector_bias", "spatial_merge_size"}},
+	"gemma3": {"Gemma3ForConditionalGeneration", []string{"gemma3_text"}, []string{"vision_config",
+		"image_token_index", "image_token_id", "mm_tokens_per_image", "boi_token_index", "eoi_token_index",
+		"boi_token_id", "eoi_token_id"}},
+}
 
 // wrapperFile has the fields of a wrapping config that say something about the text. Those of images are inert.
 type wrapperFile struct {
@@ -23,24 +37,18 @@ type wrapperFile struct {
 	Quantised     json.RawMessage `json:"quantization_config"`
 }
 
-// inertWrapper lists the fields of a wrapping config that are about images alone.
-var inertWrapper = []string{"vision_config", "image_token_index", "image_token_id", "projector_hidden_act",
-	"vision_feature_layer", "multimodal_projector_bias", "spatial_merge_size"}
-
-// readWrapped reads the config of the text inside a wrapping config. fields are those of raw.
-func readWrapped(raw []byte, text json.RawMessage, fields map[string]json.RawMessage) (*configFile, error) {
+// read reads the config of the text inside a wrapping config. fields are those of raw.
+func (kind wrapper) read(raw []byte, text json.RawMessage, fields map[string]json.RawMessage) (*configFile, error) {
 	var w wrapperFile
 	if err := json.Unmarshal(raw, &w); err != nil {
 		return nil, fmt.Errorf("model: config.json: %w", err)
 	}
-	const architecture = "Mistral3ForConditionalGeneration"
-	if len(w.Architectures) > 0 && !slices.Contains(w.Architectures, architecture) {
+	if len(w.Architectures) > 0 && !slices.Contains(w.Architectures, kind.architecture) {
 		return nil, fmt.Errorf("%w: config.json: architectures %.200v", ErrUnsupported, w.Architectures)
 	}
-	err := refuseUnknown("config.json", fields, reflect.TypeFor[wrapperFile](),
-		func(name string, value json.RawMessage) bool {
-			return slices.Contains(inertWrapper, name) || harmless(name, value)
-		})
+	err := refuseUnknown("config.json", fields, func(name string, value json.RawMessage) bool {
+		return slices.Contains(kind.inert, name) || harmless(name, value)
+	}, reflect.TypeFor[wrapperFile]())
 	if err != nil {
 		return nil, err
 	}
@@ -49,20 +57,22 @@ func readWrapped(raw []byte, text json.RawMessage, fields map[string]json.RawMes
 		return nil, fmt.Errorf("%w: config.json: text_config is missing or no object: take a checkpoint whose "+
 			"config.json has one", ErrUnsupported)
 	}
-	return w.text(text, inner)
+	return w.text(text, inner, kind.texts)
 }
 
 // text reads text_config, whose fields are given. The wrapping config has its quantisation.
-func (w *wrapperFile) text(raw json.RawMessage, fields map[string]json.RawMessage) (*configFile, error) {
-	kind := "mistral"
+// texts are the model_types that it may have.
+func (w *wrapperFile) text(raw json.RawMessage, fields map[string]json.RawMessage, texts []string,
+) (*configFile, error) {
+	kind := texts[0]
 	if f, ok := fields["model_type"]; ok {
 		if err := json.Unmarshal(f, &kind); err != nil {
 			return nil, fmt.Errorf("model: config.json: text_config: %w", err)
 		}
 	}
-	if kind != "mistral" && kind != "ministral3" {
-		return nil, fmt.Errorf("%w: config.json: text_config has the model_type %.40q, this build serves mistral and "+
-			"ministral3 there", ErrUnsupported, kind)
+	if !slices.Contains(texts, kind) {
+		return nil, fmt.Errorf("%w: config.json: text_config has the model_type %.40q, this build serves %s there",
+			ErrUnsupported, kind, strings.Join(texts, " and "))
 	}
 	if len(w.Quantised) > 0 {
 		fields["quantization_config"] = w.Quantised

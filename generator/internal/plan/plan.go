@@ -82,7 +82,7 @@ func (p Planner) weights(context int) (all []weightSize) {
 	}
 	c := p.Config
 	c.Context = context
-	taken[model.NormTensor].add(c.RoPEBytes())
+	taken[model.NormTensor].add(c.RoPEBytes() + c.OnesBytes())
 	for _, kind := range kinds {
 		if parameters[kind] > 0 {
 			all = append(all, weightSize{kind, parameters[kind], taken[kind].taken()})

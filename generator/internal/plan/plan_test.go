@@ -19,7 +19,7 @@ var (
 		Context: 32768, RMSNormEps: 1e-6, RoPETheta: 1e6, TiedHead: true, Bias: true}
 	phi = model.Config{Name: "phi3", Vocab: 32064, Hidden: 3072, Inner: 8192, Layers: 32,
 		Heads: 32, KVHeads: 32, HeadDim: 96,
-		Context: 4096, RMSNormEps: 1e-5, RoPETheta: 1e4, Fused: true}
+		Context: 4096, RMSNormEps: 1e-5, RoPETheta: 1e4, FusedQKV: true, FusedGateUp: true}
 )
 
 // guideParameters is the guide's formula: an embedding, and in each layer four square

@@ -21,9 +21,14 @@ import sys
 from pathlib import Path
 
 import torch
-from transformers import (LlamaConfig, LlamaForCausalLM, Ministral3Config, Ministral3ForCausalLM, Mistral3Config,
+from safetensors.torch import load_file, save_file
+from transformers import (Gemma2Config, Gemma2ForCausalLM, Gemma3Config, Gemma3ForCausalLM, Gemma3ForConditionalGeneration,
+                          Gemma3TextConfig, Glm4Config, Glm4ForCausalLM, GptOssConfig, GptOssForCausalLM, GraniteConfig,
+                          GraniteForCausalLM, GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM, LlamaConfig,
+                          LlamaForCausalLM, Ministral3Config, Ministral3ForCausalLM, Mistral3Config,
                           Mistral3ForConditionalGeneration, MistralConfig, MistralForCausalLM, MixtralConfig,
-                          MixtralForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
+                          MixtralForCausalLM, Mxfp4Config, Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM, OlmoeConfig,
+                          OlmoeForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
                           Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -34,7 +39,13 @@ SMALL = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, max_posi
 TEXT = {k: v for k, v in SMALL.items() if k != "attn_implementation"}
 VISION = dict(model_type="pixtral", hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
               patch_size=14, image_size=28)
+TINY = dict(SMALL, hidden_size=32, intermediate_size=48, num_attention_heads=2, num_key_value_heads=1, head_dim=32)
+GEMMA = dict(TINY, intermediate_size=64, num_hidden_layers=4, sliding_window=24)
+SIGLIP = dict(model_type="siglip_vision_model", hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+              patch_size=14, image_size=28, vision_use_head=False)
 LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, low_freq_factor=1.0, high_freq_factor=4.0)
+GPT_OSS = dict(rope_type="yarn", rope_theta=150000.0, factor=4.0, original_max_position_embeddings=128, beta_fast=32.0,
+               beta_slow=1.0, truncate=False)
 
 FAMILIES = {
     "llama-2": (LlamaForCausalLM, LlamaConfig(
@@ -84,6 +95,32 @@ FAMILIES = {
     "smollm3": (SmolLM3ForCausalLM, SmolLM3Config(
         **dict(SMALL, num_hidden_layers=4), vocab_size=277, num_attention_heads=2, num_key_value_heads=1,
         rope_parameters=dict(rope_type="default", rope_theta=5e6)), "bfloat16", None),
+    "granite": (GraniteForCausalLM, GraniteConfig(
+        **TINY, vocab_size=320, tie_word_embeddings=True, embedding_multiplier=12.0,
+        attention_multiplier=0.11, residual_multiplier=0.22, logits_scaling=0.25), "float32", None),
+    "granite-4": (GraniteMoeHybridForCausalLM, GraniteMoeHybridConfig(
+        **dict(TINY, intermediate_size=32), vocab_size=267, tie_word_embeddings=True,
+        num_local_experts=0, num_experts_per_tok=0, shared_intermediate_size=48, position_embedding_type="rope",
+        layer_types=["attention"] * 2, mamba_n_heads=4, mamba_expand=2, embedding_multiplier=10.0, attention_multiplier=0.2,
+        residual_multiplier=0.25, logits_scaling=0.25), "bfloat16", None),
+    "olmo-2": (Olmo2ForCausalLM, Olmo2Config(
+        **TINY, vocab_size=269), "float32", None),
+    "olmo-3": (Olmo3ForCausalLM, Olmo3Config(
+        **dict(TINY, num_hidden_layers=4), vocab_size=273, sliding_window=24,
+        rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=128), rope_theta=10000.0),
+        "bfloat16", None),
+    "glm-4": (Glm4ForCausalLM, Glm4Config(
+        **dict(TINY, intermediate_size=64), vocab_size=281), "bfloat16", None),
+    "gemma-2": (Gemma2ForCausalLM, Gemma2Config(
+        **GEMMA, vocab_size=283, query_pre_attn_scalar=48, attn_logit_softcapping=2.0, final_logit_softcapping=6.0), "float32", None),
+    "gemma-3-text": (Gemma3ForCausalLM, Gemma3TextConfig(
+        **dict(GEMMA, num_hidden_layers=7), vocab_size=293, query_pre_attn_scalar=48,
+        rope_scaling=dict(rope_type="linear", factor=8.0)), "bfloat16", None),
+    "gemma-3": (Gemma3ForConditionalGeneration, Gemma3Config(
+        text_config={**{k: v for k, v in GEMMA.items() if k in TEXT or k == "head_dim"}, "num_attention_heads": 2,
+                     "num_key_value_heads": 1, "sliding_window": 24, "vocab_size": 293, "num_hidden_layers": 2,
+                     "model_type": "gemma3_text"},
+        vision_config=SIGLIP, mm_tokens_per_image=4, attn_implementation="eager"), "bfloat16", None),
     "qwen3-moe": (Qwen3MoeForCausalLM, Qwen3MoeConfig(
         **dict(SMALL, hidden_size=32, intermediate_size=64, num_hidden_layers=3), vocab_size=283, num_attention_heads=2,
         num_key_value_heads=1, head_dim=32, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True,
@@ -91,6 +128,15 @@ FAMILIES = {
     "mixtral": (MixtralForCausalLM, MixtralConfig(
         **dict(SMALL, hidden_size=32, intermediate_size=32), vocab_size=281, num_attention_heads=2, num_key_value_heads=1,
         head_dim=32, num_local_experts=4, num_experts_per_tok=2, sliding_window=None), "bfloat16", None),
+    "olmoe": (OlmoeForCausalLM, OlmoeConfig(
+        **dict(SMALL, hidden_size=64, intermediate_size=32), vocab_size=277, num_attention_heads=2, num_key_value_heads=1,
+        num_experts=4, num_experts_per_tok=2, rms_norm_eps=1e-5), "bfloat16", None),
+    "gpt-oss": (GptOssForCausalLM, GptOssConfig(
+        **dict(SMALL, hidden_size=32, intermediate_size=32), vocab_size=271, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=32, num_local_experts=4, num_experts_per_tok=2, sliding_window=24, rope_parameters=GPT_OSS), "bfloat16", None),
+    "gpt-oss-mxfp4": (GptOssForCausalLM, GptOssConfig(
+        **dict(SMALL, hidden_size=32, intermediate_size=64), vocab_size=269, num_attention_heads=2, num_key_value_heads=2,
+        head_dim=32, num_local_experts=4, num_experts_per_tok=2, sliding_window=24, rope_parameters=GPT_OSS), "bfloat16", None),
 }
 
 # Folders with the experts of a layer in one tensor, as save_pretrained writes them on request.
@@ -102,19 +148,34 @@ def randomise(model, generator):
     for name, p in model.named_parameters():
         noise = torch.randn(p.shape, generator=generator)
         if name.endswith("norm.weight") or "layernorm" in name:
-            p.data = 1 + 0.2 * noise
+            p.data = 0.2 * noise + (0 if "gemma" in model.config.model_type else 1)  # Gemma adds 1 itself
         elif p.dim() == 1:
             p.data = 0.5 * noise
-        elif p.dim() == 3:  # experts: [experts][outputs][inputs]
-            p.data = noise / p.shape[2] ** 0.5
+        elif p.dim() == 3:  # experts: [experts][outputs][inputs], of gpt-oss the other way
+            p.data = noise / p.shape[1 if model.config.model_type == "gpt_oss" else 2] ** 0.5
         else:
             p.data = noise / p.shape[1] ** 0.5
     model.tie_weights()
 
 
+def microscaling(folder, generator):
+    """Puts random codes and exponents in the place of experts, as published checkpoints of gpt-oss have them."""
+    tensors = load_file(folder / "model.safetensors")
+    for name in [n for n in tensors if n.endswith("_proj") and ".experts." in n]:
+        experts, inputs, outputs = tensors.pop(name).shape
+        shape = (experts, outputs, inputs // 32)
+        tensors[name + "_blocks"] = torch.randint(0, 256, (*shape, 16), generator=generator, dtype=torch.uint8)
+        tensors[name + "_scales"] = torch.randint(122, 125, shape, generator=generator, dtype=torch.uint8)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": [
+        "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
 @torch.no_grad()
 def follow(model, tokens):
-    """The logits after tokens, and NEW greedy tokens with their margins."""
+    """The logits after tokens, and NEW greedy tokens with their margins, up to a near tie."""
     first, greedy, margins, all_tokens = None, [], [], list(tokens)
     for _ in range(NEW):
         logits = model(torch.tensor([all_tokens]), use_cache=False).logits[0, -1]
@@ -123,6 +184,8 @@ def follow(model, tokens):
         greedy.append(int(best.indices[0]))
         margins.append(round(float(best.values[0] - best.values[1]), 4))
         all_tokens.append(greedy[-1])
+        if margins[-1] < MARGIN:
+            break
     return first, greedy, margins
 
 
@@ -167,9 +230,16 @@ def main():
         model.to(getattr(torch, dtype)).save_pretrained(
             folder, save_original_format=name not in STACKED, **({"max_shard_size": shards} if shards else {}))
         (folder / "generation_config.json").unlink(missing_ok=True)
-        model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        options = {}
+        if name == "gpt-oss-mxfp4":
+            microscaling(folder, generator)
+            options["quantization_config"] = Mxfp4Config(dequantize=True)
+        model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", **options).eval().float()
+        for part in model.modules():  # the root that multiplies embeddings, as in a model of this type
+            if hasattr(part, "embed_scale"):
+                part.embed_scale = part.embed_scale.to(getattr(torch, dtype)).float()
         text = config.get_text_config()
-        if text.rope_parameters["rope_type"] == "longrope":
+        if text.rope_parameters.get("rope_type") == "longrope":
             original = text.rope_parameters["original_max_position_embeddings"]
             force(model, original, False)
             write(folder / "short", model, text.vocab_size, generator, [n for n in LENGTHS if n + NEW <= original])

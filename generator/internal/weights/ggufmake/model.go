@@ -21,6 +21,8 @@ func Architecture(c model.Config) string {
 		return "qwen3moe"
 	case "gpt_oss":
 		return "gpt-oss"
+	case "gemma3_text":
+		return "gemma3"
 	}
 	return c.Name
 }
@@ -50,6 +52,7 @@ func Pairs(c model.Config) []Pair {
 			pairs = append(pairs, Pair{"expert_feed_forward_length", uint32(e.Inner)})
 		}
 	}
+	pairs = append(pairs, multipliers(c)...)
 	if arch == "llama" {
 		pairs = append(pairs, Pair{"vocab_size", uint32(c.Vocab)})
 	}
@@ -62,30 +65,53 @@ func Pairs(c model.Config) []Pair {
 	return pairs
 }
 
+// multipliers returns the metadata of scales and bounds, without the architecture's name.
+func multipliers(c model.Config) (pairs []Pair) {
+	for _, p := range []struct {
+		family, key string
+		value       float32
+	}{{"granite", "embedding_scale", c.EmbeddingScale}, {"granite", "residual_scale", c.ResidualScale},
+		{"granite", "logit_scale", c.LogitsDivisor}, {"granite", "attention.scale", c.AttentionScale},
+		{"gemma2", "attn_logit_softcapping", c.ScoreCap}, {"gemma2", "final_logit_softcapping", c.LogitsCap},
+		{"gemma3_text", "rope.freq_base_swa", float32(c.LocalTheta)}} {
+		if p.value != 0 && p.family == c.Name {
+			pairs = append(pairs, Pair{p.key, p.value})
+		}
+	}
+	return pairs
+}
+
 // names replaces the published names by GGUF's.
 var names = strings.NewReplacer("model.embed_tokens", "token_embd", "model.norm", "output_norm", "lm_head", "output",
 	"model.layers", "blk", "input_layernorm", "attn_norm", "post_attention_layernorm", "ffn_norm",
 	"self_attn.qkv_proj", "attn_qkv", "self_attn.q_proj", "attn_q", "self_attn.k_proj", "attn_k",
-	"self_attn.v_proj", "attn_v", "self_attn.o_proj", "attn_output", "self_attn.q_norm", "attn_q_norm",
+	"self_attn.v_proj", "attn_v", "post_self_attn_layernorm", "post_attention_norm", "post_mlp_layernorm",
+	"post_ffw_norm", "self_attn.o_proj", "attn_output", "self_attn.q_norm", "attn_q_norm",
 	"self_attn.k_norm", "attn_k_norm", "mlp.gate_up_proj", "ffn_up", "mlp.gate_proj", "ffn_gate",
 	"mlp.up_proj", "ffn_up", "mlp.down_proj", "ffn_down", "mlp.gate.", "ffn_gate_inp.", "mlp.experts.gate_proj",
-	"ffn_gate_exps", "mlp.experts.up_proj", "ffn_up_exps", "mlp.experts.down_proj", "ffn_down_exps")
+	"ffn_gate_exps", "mlp.experts.up_proj", "ffn_up_exps", "mlp.experts.down_proj", "ffn_down_exps",
+	"self_attn.sinks", "attn_sinks.weight")
 
-// Name returns GGUF's name of a tensor.
-func Name(published string) string { return names.Replace(published) }
+// Name returns GGUF's name of a tensor, whose name in Llama's checkpoints is given.
+func Name(c model.Config, llama string) string {
+	if c.Sinks { // of gpt-oss
+		llama = strings.Replace(llama, "post_attention_layernorm", "post_attention_norm", 1)
+	}
+	return names.Replace(llama)
+}
 
-// Shape returns the shape of a tensor in the file, where stacks of experts have three dimensions.
+// Shape returns the shape of a tensor in the file, where what all experts have has a dimension for them.
 func Shape(c model.Config, s model.TensorSpec) []int {
-	if s.Kind != model.ExpertTensor {
+	if !strings.Contains(s.Llama, ".mlp.experts.") {
 		return s.Shape
 	}
-	return []int{c.Experts.Count, s.Shape[0] / c.Experts.Count, s.Shape[1]}
+	return append([]int{c.Experts.Count, s.Shape[0] / c.Experts.Count}, s.Shape[1:]...)
 }
 
 // Row returns the row of a published tensor that row r of the file's holds: the rows of each head of q and k of Llama,
 // Mistral and SmolLM3 are interleaved, as numpy's reshape(heads, 2, dim/2, …).swapaxes(1, 2) does.
 func Row(c model.Config, published string, r int) int {
-	interleaved := []string{"llama", "mistral", "mixtral", "ministral3", "smollm3"}
+	interleaved := []string{"llama", "mistral", "mixtral", "ministral3", "smollm3", "granite"}
 	if !slices.Contains(interleaved, c.Name) || !strings.Contains(published, "q_proj") && !strings.Contains(published, "k_proj") {
 		return r
 	}
@@ -93,8 +119,8 @@ func Row(c model.Config, published string, r int) int {
 	return head + row%2*c.HeadDim/2 + row/2
 }
 
-// Tensors returns the tensors of a model as llama.cpp's converter writes them: rows of q and k of Llama and Mistral
-// are interleaved, and Llama 3's scaling of RoPE is a tensor. change may change a tensor before, by its published name.
+// Tensors returns the tensors of a model as llama.cpp's converter writes them: rows of q and k of Llama, Mistral and
+// Granite are interleaved, norms whole, and Llama 3's scaling of RoPE is a tensor. change may change a tensor before, by its published name.
 func Tensors(c model.Config, from model.Tensors, change func(weights.Tensor) weights.Tensor) (list []weights.Tensor) {
 	for _, s := range c.Tensors() {
 		t, err := from.Tensor(s.Name)
@@ -108,9 +134,11 @@ func Tensors(c model.Config, from model.Tensors, change func(weights.Tensor) wei
 			}
 			t.Conversion = nil
 		}
-		t = change(t)
+		if t = change(t); c.NormsFromOne && s.Kind == model.NormTensor {
+			t = plusOne(t)
+		}
 		t.Data = ordered(c, t)
-		t.Name, t.Shape = Name(s.Name), Shape(c, s)
+		t.Name, t.Shape = Name(c, s.Llama), Shape(c, s)
 		list = append(list, t)
 	}
 	for _, d := range Divisors(c) {
@@ -118,6 +146,16 @@ func Tensors(c model.Config, from model.Tensors, change func(weights.Tensor) wei
 			Data: d.Data})
 	}
 	return list
+}
+
+// plusOne adds 1 to a vector, in float32.
+func plusOne(t weights.Tensor) weights.Tensor {
+	values := make([]float32, t.Shape[0])
+	for i := range values {
+		values[i] = t.Float(i) + 1
+	}
+	t.DType, t.Data = weights.F32, floats(values)
+	return t
 }
 
 // ordered returns the rows of a tensor in the file's order.

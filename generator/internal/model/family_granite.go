@@ -1,0 +1,97 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Granite 3 multiplies embeddings, scores and the results of layers, and divides logits. The models of Granite 4
+// without Mamba layers and experts are the same under other names.
+// (transformers, modeling_granite.py, modeling_granitemoehybrid.py.)
+var (
+	granite = family{architecture: "GraniteForCausalLM", own: func() ownFields { return newGraniteFields() },
+		gguf: ggufGranite, ggufKeys: []string{keyEmbedding, keyResidual, keyLogits, keyAttention}}
+
+	graniteDense = family{architecture: "GraniteMoeHybridForCausalLM",
+		config: Config{FusedGateUp: true, published: map[string]string{
+			gateUpProj: "shared_mlp.input_linear.weight", downProj: "shared_mlp.output_linear.weight"}},
+		own: func() ownFields {
+			return &graniteDenseFields{graniteFields: *newGraniteFields(), Experts: 8, Inner: 1024}
+		},
+		noRoPE: func(f *configFile, _ int) bool { return f.own.(*graniteDenseFields).Positions != "rope" },
+		inert:  inertMamba}
+)
+
+// graniteFields are Granite's multipliers.
+type graniteFields struct {
+	Embedding float64 `json:"embedding_multiplier"`
+	Logits    float64 `json:"logits_scaling"` // divides
+	Residual  float64 `json:"residual_multiplier"`
+	Attention float64 `json:"attention_multiplier"` // takes the place of 1/√HeadDim
+}
+
+func newGraniteFields() *graniteFields {
+	return &graniteFields{Embedding: 1, Logits: 1, Residual: 1, Attention: 1}
+}
+
+func (g *graniteFields) fill(*configFile) {}
+
+func (g *graniteFields) set(_ *configFile, c *Config) error {
+	c.EmbeddingScale, c.LogitsDivisor = float32(g.Embedding), float32(g.Logits)
+	c.ResidualScale = float32(g.Residual)
+	c.setAttentionScale(g.Attention)
+	return c.checkMultipliers()
+}
+
+// inertMamba lists the fields of Mamba layers and experts, for models without any.
+var inertMamba = []string{"num_experts_per_tok", "output_router_logits", "router_aux_loss_coef", "mamba_n_heads",
+	"mamba_n_groups", "mamba_d_state", "mamba_d_head", "mamba_d_conv", "mamba_expand", "mamba_chunk_size",
+	"mamba_conv_bias", "mamba_proj_bias", "time_step_limit", "normalization_function", "init_method"}
+
+// graniteDenseFields are those of models that may have Mamba layers and experts.
+type graniteDenseFields struct {
+	graniteFields
+	Experts   int    `json:"num_local_experts"`
+	Inner     int    `json:"shared_intermediate_size"`
+	Positions string `json:"position_embedding_type"` // "rope", or another: there is no RoPE
+}
+
+// fill takes the width of the only feed-forward. Layers are Mamba's unless layer_types says otherwise.
+func (g *graniteDenseFields) fill(f *configFile) {
+	f.Inner = g.Inner
+	if f.LayerKinds == nil && f.Layers <= maxLayers {
+		f.LayerKinds = slices.Repeat([]string{"mamba"}, max(0, f.Layers))
+	}
+	for i, kind := range f.LayerKinds {
+		if kind == "attention" {
+			f.LayerKinds[i] = fullLayer
+		}
+	}
+}
+
+func (g *graniteDenseFields) set(f *configFile, c *Config) error {
+	if g.Experts != 0 {
+		return fmt.Errorf("%w: config.json: num_local_experts %d", ErrUnsupported, g.Experts)
+	}
+	return g.graniteFields.set(f, c)
+}
+
+// Keys of the multipliers in GGUF.
+const (
+	keyEmbedding = "embedding_scale"
+	keyResidual  = "residual_scale"
+	keyLogits    = "logit_scale" // divides
+	keyAttention = "attention.scale"
+)
+
+// ggufGranite reads the multipliers; without one there is nothing to multiply by. (llama.cpp: src/models/granite.cpp.)
+func ggufGranite(r *ggufReader, c *Config) {
+	read := func(key string) float32 {
+		if n, ok := r.metadata.Uint(r.arch + "." + key); !r.has(r.arch+"."+key) || ok && n == 0 {
+			return 0
+		}
+		return float32(r.float(key, minScale, maxScale, 1))
+	}
+	c.EmbeddingScale, c.ResidualScale = read(keyEmbedding), read(keyResidual)
+	c.LogitsDivisor, c.AttentionScale = read(keyLogits), read(keyAttention)
+}
