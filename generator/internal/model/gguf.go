@@ -273,12 +273,16 @@ type ggufTensors struct {
 	file  Tensors
 	names map[string]string // from the published name to the file's
 	// stacks are the published names of tensors of all experts of a layer, which have a dimension more in the file.
-	stacks map[string]bool
+	stacks  map[string]bool
+	experts int
 }
 
 // newGGUFTensors names the tensors that c asks for.
 func newGGUFTensors(c Config, file Tensors) Tensors {
 	g := ggufTensors{file: file, names: map[string]string{}, stacks: map[string]bool{}}
+	if c.Experts != nil {
+		g.experts = c.Experts.Count
+	}
 	for _, s := range c.Tensors() {
 		g.names[s.Name] = ggufNames[s.Name]
 		g.stacks[s.Name] = strings.Contains(s.Name, ".mlp.experts.")
@@ -303,7 +307,7 @@ func (g ggufTensors) Tensor(name string) (weights.Tensor, error) {
 		return g.file.Tensor(name)
 	}
 	t, err := g.file.Tensor(own)
-	if err == nil && g.stacks[name] && len(t.Shape) > 1 { // experts and what each has
+	if err == nil && g.stacks[name] && len(t.Shape) > 1 && t.Shape[0] == g.experts { // and what each has
 		t.Shape = append([]int{t.Shape[0] * t.Shape[1]}, t.Shape[2:]...)
 	}
 	return t, err
