@@ -152,6 +152,55 @@ type gateUpArgs struct {
 	_             int32
 }
 
+// routeArgs mirrors RouteArgs of route.cu.
+type routeArgs struct {
+	x, norm, rows, router, bias, choice uint64
+	logits, arrivals, ids, weights      uint64
+	t, hidden, experts, used            int32
+	groups, groupsUsed                  int32
+	bestTwo, scoring                    int32
+	normalise, byScore                  int32
+	scale, eps                          float32
+	count, expert, place, row           uint64
+}
+
+// groupArgs mirrors GroupArgs of group.cu.
+type groupArgs struct {
+	ids, rows, count, expert, place, row uint64
+	t, used, slots, each                 int32
+}
+
+// chosenArgs mirrors ChosenArgs of gemm/experts.cuh.
+type chosenArgs struct {
+	weights, count, expert, place, row uint64
+	slots, places                      int32
+}
+
+// expertGateUpArgs mirrors ExpertGateUpArgs of experts.cu.
+type expertGateUpArgs struct {
+	gate, up, gateBias, upBias uint64
+	in                         activations
+	out                        uint64
+	chosen                     chosenArgs
+	linear, limit              float32
+	inner, _                   int32
+}
+
+// expertDownArgs mirrors ExpertDownArgs of experts.cu.
+type expertDownArgs struct {
+	w, bias      uint64
+	in           activations
+	results, x   uint64
+	chosen       chosenArgs
+	hidden, used int32
+}
+
+// expertSumArgs mirrors ExpertSumArgs of experts.cu.
+type expertSumArgs struct {
+	results, rows, x uint64
+	cols, used       int32
+}
+
 // headArgs mirrors HeadArgs of head.cu.
 type headArgs struct {
 	w      uint64

@@ -7,6 +7,7 @@
 
 The result is an ordinary Hugging Face directory without a tokenizer: config.json
 and model.safetensors in bfloat16. A generator serves `tokens` requests from it.
+Experts of qwen3-30b-a3b are one tensor a layer, those of gpt-oss-20b MXFP4, as published.
 With --gguf it is a GGUF file of quantised weights (random_gguf.py), with --quantise a
 directory of quantised ones (random_quantised.py).
 Weights are normal with the deviation 0.02 of the published initialisation (norms
@@ -28,6 +29,13 @@ import random_quantised
 # Fields of a family's config.json that differ from Llama's; its tensors are in `tensors`.
 FAMILIES = {
     "qwen2.5": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "use_sliding_window": False},
+    "qwen3-30b-a3b": {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": 128,
+                      "num_experts_per_tok": 8, "moe_intermediate_size": 768, "norm_topk_prob": True},
+    "gpt-oss": {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "num_local_experts": 32,
+                "num_experts_per_tok": 4, "sliding_window": 128, "attention_bias": True,
+                "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+                                 "original_max_position_embeddings": 4096},
+                "quantization_config": {"quant_method": "mxfp4"}},
     "qwen3": {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "use_sliding_window": False},
     "phi-4-mini": {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "partial_rotary_factor": 0.75,
                    "original_max_position_embeddings": 4096,
@@ -59,6 +67,8 @@ SHAPES = {
     "llama-3.1-8b": (4096, 14336, 32, 32, 8, 128, 128256, 131072, 500000.0, False),
     "mistral-7b": (4096, 14336, 32, 32, 8, 128, 32000, 32768, 10000.0, False),
     "qwen2.5-0.5b": (896, 4864, 24, 14, 2, 64, 151936, 32768, 1000000.0, True),
+    "qwen3-30b-a3b": (2048, 6144, 48, 32, 4, 128, 151936, 40960, 1000000.0, False),
+    "gpt-oss-20b": (2880, 2880, 24, 64, 8, 64, 201088, 131072, 150000.0, False),
     "qwen3-4b": (2560, 9728, 36, 32, 8, 128, 151936, 40960, 1000000.0, True),
     "qwen3-embedding-0.6b": (1024, 3072, 28, 16, 8, 128, 151669, 32768, 1000000.0, True),
     "qwen3-embedding-8b": (4096, 12288, 36, 32, 8, 128, 151665, 40960, 1000000.0, False),
@@ -121,7 +131,27 @@ def config(name, layers):
     }
 
 
-def tensors(name, layers):
+def experts(kind, p, hidden, inner, apart):
+    """Names and shapes of the router and the experts of a layer; `apart`: gates and ups, as in GGUF."""
+    if kind == "gpt-oss":
+        yield p + "mlp.router.weight", (32, hidden)
+        yield p + "mlp.router.bias", (32,)
+        for part, rows, cols in (("gate_up", 2 * inner, hidden), ("down", hidden, inner)):
+            yield f"{p}mlp.experts.{part}_proj_blocks", (32, rows, cols // 32, 16)
+            yield f"{p}mlp.experts.{part}_proj_scales", (32, rows, cols // 32)
+            yield f"{p}mlp.experts.{part}_proj_bias", (32, rows)
+        return
+    yield p + "mlp.gate.weight", (128, hidden)
+    if apart:
+        yield p + "mlp.experts.gate_proj.weight", (128, 768, hidden)
+        yield p + "mlp.experts.up_proj.weight", (128, 768, hidden)
+        yield p + "mlp.experts.down_proj.weight", (128, hidden, 768)
+        return
+    yield p + "mlp.experts.gate_up_proj", (128, 2 * 768, hidden)
+    yield p + "mlp.experts.down_proj", (128, hidden, 768)
+
+
+def tensors(name, layers, apart=False):
     """Names and shapes, in the order in which they are written."""
     hidden, inner, _, heads, kv, dim, vocab, _, _, tied = SHAPES[name]
     kind = family(name)
@@ -135,18 +165,24 @@ def tensors(name, layers):
             yield p + "self_attn.q_proj.weight", (heads * dim, hidden)
             yield p + "self_attn.k_proj.weight", (kv * dim, hidden)
             yield p + "self_attn.v_proj.weight", (kv * dim, hidden)
-        if kind == "qwen2.5":
+        if kind in ("qwen2.5", "gpt-oss"):
             yield p + "self_attn.q_proj.bias", (heads * dim,)
             yield p + "self_attn.k_proj.bias", (kv * dim,)
             yield p + "self_attn.v_proj.bias", (kv * dim,)
         if kind == "gemma-3":
             yield p + "pre_feedforward_layernorm.weight", (hidden,)
             yield p + "post_feedforward_layernorm.weight", (hidden,)
-        if kind in ("qwen3", "gemma-3"):
+        if kind == "gpt-oss":
+            yield p + "self_attn.o_proj.bias", (hidden,)
+            yield p + "self_attn.sinks", (heads,)
+        if kind in ("qwen3", "qwen3-30b-a3b", "gemma-3"):
             yield p + "self_attn.q_norm.weight", (dim,)
             yield p + "self_attn.k_norm.weight", (dim,)
         yield p + "self_attn.o_proj.weight", (hidden, heads * dim)
         yield p + "post_attention_layernorm.weight", (hidden,)
+        if kind in ("qwen3-30b-a3b", "gpt-oss"):
+            yield from experts(kind, p, hidden, inner, apart)
+            continue
         if kind.startswith("phi"):
             yield p + "mlp.gate_up_proj.weight", (2 * inner, hidden)
         else:
@@ -181,6 +217,13 @@ class Weights:
         f = self.generator.standard_normal(shape, np.float32) * np.float32(0.02)
         return (f.view(np.uint32) >> 16).astype(np.uint16)
 
+    def codes(self, shape):
+        """Random bytes."""
+        if self.torch:
+            return self.torch.randint(0, 256, shape, dtype=self.torch.uint8, device="cuda",
+                                      generator=self.generator).cpu().numpy()
+        return self.generator.integers(0, 256, shape, np.uint8)
+
 
 SIZES = {"BF16": 2, "F16": 2, "F32": 4, "F8_E4M3": 1, "U8": 1, "BOOL": 1, "I32": 4, "I64": 8}  # bytes of an element
 
@@ -191,6 +234,10 @@ def stored(name, layers, quantise, seed):
     for tensor, dims in head_tensors(name) if name in HEADS else tensors(name, layers):
         if quantised and tensor.endswith("_proj.weight"):
             yield from quantised.tensors(tensor.removesuffix(".weight"), *dims)
+        elif tensor.endswith("_blocks"):
+            yield tensor, "U8", dims, lambda dims=dims: [weights.codes(dims)]
+        elif tensor.endswith("_scales"):  # 2^-7 times codes, whose deviation is 2.9
+            yield tensor, "U8", dims, lambda dims=dims: [np.full(dims, 120, np.uint8)]
         else:
             yield tensor, "BF16", dims, lambda dims=dims: [weights.bytes(dims)]
     if name in HEADS:
@@ -219,8 +266,11 @@ def main():
     layers = args.layers or (1 if args.shape in HEADS else SHAPES[args.shape][2])
     if args.shape in HEADS and (args.gguf or args.quantise):
         parser.error("an EAGLE-3 head is not quantised")
+    if args.shape == "gpt-oss-20b" and (args.gguf or args.quantise):
+        parser.error("gpt-oss-20b is a directory with experts of MXFP4")
     if args.gguf:
-        at = random_gguf.write(args.path, args.gguf, config(args.shape, layers), tensors(args.shape, layers), args.seed)
+        at = random_gguf.write(args.path, args.gguf, config(args.shape, layers),
+                               tensors(args.shape, layers, True), args.seed)
         print(f"{args.shape}, {layers} layers, {args.gguf}: {at / 1e9:.2f} GB in {args.path}", file=sys.stderr)
         return
     args.path.mkdir(parents=True, exist_ok=True)

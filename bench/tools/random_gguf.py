@@ -23,6 +23,8 @@ NAMES = {
     "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.qkv_proj": "attn_qkv",
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "mlp.experts.gate_proj": "ffn_gate_exps", "mlp.experts.up_proj": "ffn_up_exps",
+    "mlp.experts.down_proj": "ffn_down_exps", "mlp.gate.": "ffn_gate_inp.",
     "mlp.gate_up_proj": "ffn_up", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
 }
 
@@ -94,13 +96,15 @@ def format_of(name, tensor, shape, layers):
     """The type of a tensor in a file of format name: that of q4_k_m is llama-quantize's choice for 7B."""
     if len(shape) < 2:
         return "f32"
+    if "ffn_gate_inp" in tensor:  # the router, which is float in all files
+        return "bf16"
     if name == "q4_k_m":
         name = "q4_k"
         i = int(tensor.split(".")[1]) if tensor.startswith("blk.") else 0
         more = i < layers // 8 or i >= 7 * layers // 8 or (i - layers // 8) % 3 == 2
-        if tensor == "output.weight" or more and (".attn_v." in tensor or ".ffn_down." in tensor):
+        if tensor == "output.weight" or more and (".attn_v." in tensor or ".ffn_down" in tensor):
             name = "q6_k"
-    return "q8_0" if shape[1] % TYPES[name][1] else name
+    return "q8_0" if shape[-1] % TYPES[name][1] else name
 
 
 def pairs(config, arch):
@@ -118,6 +122,10 @@ def pairs(config, arch):
         yield f"{arch}.{key}", value
     if config["model_type"] in ("mistral", "phi3"):
         yield f"{arch}.attention.sliding_window", config["sliding_window"]
+    if "num_experts" in config:
+        yield f"{arch}.expert_count", config["num_experts"]
+        yield f"{arch}.expert_used_count", config["num_experts_per_tok"]
+        yield f"{arch}.expert_feed_forward_length", config["moe_intermediate_size"]
     yield "tokenizer.ggml.eos_token_id", config["eos_token_id"]
 
 
@@ -133,7 +141,7 @@ def value(v):
 
 def write(path, name, config, tensors, seed):
     """Writes a file of format name and returns the bytes of its tensors, given as published names and shapes."""
-    arch = {"mistral": "llama"}.get(config["model_type"], config["model_type"])
+    arch = {"mistral": "llama", "qwen3_moe": "qwen3moe"}.get(config["model_type"], config["model_type"])
     header, plan, at = b"", [], 0
     for tensor, shape in tensors:
         for published, ours in NAMES.items():

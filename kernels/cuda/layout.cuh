@@ -84,6 +84,35 @@ REEL_SIZE(AttendLogitsArgs<AttendArgs>, 168);
 REEL_FIELD(AttendLogitsArgs<AttendArgs>, of, 0);
 REEL_FIELD(AttendLogitsArgs<AttendArgs>, logits, 152);
 
+REEL_SIZE(ChosenArgs, 48);
+REEL_FIELD(ChosenArgs, weights, 0);
+REEL_FIELD(ChosenArgs, count, 8);
+REEL_FIELD(ChosenArgs, expert, 16);
+REEL_FIELD(ChosenArgs, place, 24);
+REEL_FIELD(ChosenArgs, row, 32);
+REEL_FIELD(ChosenArgs, slots, 40);
+REEL_FIELD(ChosenArgs, places, 44);
+
+REEL_SIZE(CodesArgs<ExpertDown>, 168);
+REEL_FIELD(CodesArgs<ExpertDown>, op, 0);
+REEL_FIELD(CodesArgs<ExpertDown>, rows, 128);
+REEL_FIELD(CodesArgs<ExpertDown>, scales, 136);
+REEL_FIELD(CodesArgs<ExpertDown>, sums, 144);
+REEL_FIELD(CodesArgs<ExpertDown>, first, 152);
+REEL_FIELD(CodesArgs<ExpertDown>, units, 156);
+REEL_FIELD(CodesArgs<ExpertDown>, at_once, 160);
+REEL_FIELD(CodesArgs<ExpertDown>, stages, 164);
+
+REEL_SIZE(CodesArgs<ExpertGateUp>, 184);
+REEL_FIELD(CodesArgs<ExpertGateUp>, op, 0);
+REEL_FIELD(CodesArgs<ExpertGateUp>, rows, 144);
+REEL_FIELD(CodesArgs<ExpertGateUp>, scales, 152);
+REEL_FIELD(CodesArgs<ExpertGateUp>, sums, 160);
+REEL_FIELD(CodesArgs<ExpertGateUp>, first, 168);
+REEL_FIELD(CodesArgs<ExpertGateUp>, units, 172);
+REEL_FIELD(CodesArgs<ExpertGateUp>, at_once, 176);
+REEL_FIELD(CodesArgs<ExpertGateUp>, stages, 180);
+
 REEL_SIZE(CodesArgs<GateUp>, 120);
 REEL_FIELD(CodesArgs<GateUp>, op, 0);
 REEL_FIELD(CodesArgs<GateUp>, rows, 80);
@@ -214,6 +243,36 @@ REEL_FIELD(EmbedArgs, hidden, 28);
 REEL_FIELD(EmbedArgs, scale, 32);
 REEL_FIELD(EmbedArgs, unused, 36);
 
+REEL_SIZE(ExpertDownArgs, 128);
+REEL_FIELD(ExpertDownArgs, w, 0);
+REEL_FIELD(ExpertDownArgs, bias, 8);
+REEL_FIELD(ExpertDownArgs, in, 16);
+REEL_FIELD(ExpertDownArgs, results, 56);
+REEL_FIELD(ExpertDownArgs, x, 64);
+REEL_FIELD(ExpertDownArgs, chosen, 72);
+REEL_FIELD(ExpertDownArgs, hidden, 120);
+REEL_FIELD(ExpertDownArgs, used, 124);
+
+REEL_SIZE(ExpertGateUpArgs, 144);
+REEL_FIELD(ExpertGateUpArgs, gate, 0);
+REEL_FIELD(ExpertGateUpArgs, up, 8);
+REEL_FIELD(ExpertGateUpArgs, gateBias, 16);
+REEL_FIELD(ExpertGateUpArgs, upBias, 24);
+REEL_FIELD(ExpertGateUpArgs, in, 32);
+REEL_FIELD(ExpertGateUpArgs, out, 72);
+REEL_FIELD(ExpertGateUpArgs, chosen, 80);
+REEL_FIELD(ExpertGateUpArgs, linear, 128);
+REEL_FIELD(ExpertGateUpArgs, limit, 132);
+REEL_FIELD(ExpertGateUpArgs, inner, 136);
+REEL_FIELD(ExpertGateUpArgs, unused, 140);
+
+REEL_SIZE(ExpertSumArgs, 32);
+REEL_FIELD(ExpertSumArgs, results, 0);
+REEL_FIELD(ExpertSumArgs, rows, 8);
+REEL_FIELD(ExpertSumArgs, x, 16);
+REEL_FIELD(ExpertSumArgs, cols, 24);
+REEL_FIELD(ExpertSumArgs, used, 28);
+
 REEL_SIZE(FillArgs, 24);
 REEL_FIELD(FillArgs, data, 0);
 REEL_FIELD(FillArgs, n, 8);
@@ -251,6 +310,18 @@ REEL_FIELD(GivenArgs, context, 56);
 REEL_FIELD(GivenArgs, trash, 60);
 REEL_FIELD(GivenArgs, stride, 64);
 REEL_FIELD(GivenArgs, unused, 68);
+
+REEL_SIZE(GroupArgs, 64);
+REEL_FIELD(GroupArgs, ids, 0);
+REEL_FIELD(GroupArgs, rows, 8);
+REEL_FIELD(GroupArgs, count, 16);
+REEL_FIELD(GroupArgs, expert, 24);
+REEL_FIELD(GroupArgs, place, 32);
+REEL_FIELD(GroupArgs, row, 40);
+REEL_FIELD(GroupArgs, T, 48);
+REEL_FIELD(GroupArgs, used, 52);
+REEL_FIELD(GroupArgs, slots, 56);
+REEL_FIELD(GroupArgs, each, 60);
 
 REEL_SIZE(Handover, 32);
 REEL_FIELD(Handover, rows, 0);
@@ -373,6 +444,34 @@ REEL_FIELD(RestoreArgs, tokens, 56);
 REEL_FIELD(RestoreArgs, tablePages, 60);
 REEL_FIELD(RestoreArgs, context, 64);
 REEL_FIELD(RestoreArgs, pad, 68);
+
+REEL_SIZE(RouteArgs, 160);
+REEL_FIELD(RouteArgs, x, 0);
+REEL_FIELD(RouteArgs, norm, 8);
+REEL_FIELD(RouteArgs, rows, 16);
+REEL_FIELD(RouteArgs, router, 24);
+REEL_FIELD(RouteArgs, bias, 32);
+REEL_FIELD(RouteArgs, choice, 40);
+REEL_FIELD(RouteArgs, logits, 48);
+REEL_FIELD(RouteArgs, arrivals, 56);
+REEL_FIELD(RouteArgs, ids, 64);
+REEL_FIELD(RouteArgs, weights, 72);
+REEL_FIELD(RouteArgs, T, 80);
+REEL_FIELD(RouteArgs, hidden, 84);
+REEL_FIELD(RouteArgs, experts, 88);
+REEL_FIELD(RouteArgs, used, 92);
+REEL_FIELD(RouteArgs, groups, 96);
+REEL_FIELD(RouteArgs, groupsUsed, 100);
+REEL_FIELD(RouteArgs, bestTwo, 104);
+REEL_FIELD(RouteArgs, scoring, 108);
+REEL_FIELD(RouteArgs, normalise, 112);
+REEL_FIELD(RouteArgs, byScore, 116);
+REEL_FIELD(RouteArgs, scale, 120);
+REEL_FIELD(RouteArgs, eps, 124);
+REEL_FIELD(RouteArgs, count, 128);
+REEL_FIELD(RouteArgs, expert, 136);
+REEL_FIELD(RouteArgs, place, 144);
+REEL_FIELD(RouteArgs, row, 152);
 
 REEL_SIZE(RoundArgs, 64);
 REEL_FIELD(RoundArgs, in, 0);

@@ -264,7 +264,7 @@ func TestFamiliesAreServed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if served < 22 {
+	if served < 27 {
 		t.Errorf("%d families", served)
 	}
 }

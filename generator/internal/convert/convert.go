@@ -122,14 +122,14 @@ func (job Job) plan() (*plan, error) {
 			err = convertible(t)
 		}
 		to := weights.F32
-		if err == nil && len(s.Shape) > 1 {
+		if err == nil && s.Matrix() {
 			to, err = job.Target.format(job.Config, s)
 		}
 		if err != nil {
 			return nil, err
 		}
 		p.tensors = append(p.tensors, planned{Tensor: t, kind: s.Kind, to: to})
-		list = append(list, ggufmake.Info{Name: ggufmake.Name(s.Llama), DType: to, Shape: s.Shape})
+		list = append(list, ggufmake.Info{Name: ggufmake.Name(job.Config, s.Llama), DType: to, Shape: ggufmake.Shape(job.Config, s)})
 	}
 	p.header = ggufmake.Header(job.pairs(), list)
 	p.size = int64(len(p.header))

@@ -101,7 +101,7 @@ func checkTensors(t *testing.T, job Job, file *weights.Checkpoint, report Report
 	square, lost := map[model.TensorKind]float64{}, map[model.TensorKind]float64{}
 	for _, s := range job.Config.Tensors() {
 		own, err1 := job.Tensors.Tensor(s.Name)
-		got, err2 := file.Tensor(ggufmake.Name(s.Name))
+		got, err2 := file.Tensor(ggufmake.Name(job.Config, s.Llama))
 		if err1 != nil || err2 != nil {
 			t.Fatal(err1, err2)
 		}

@@ -16,6 +16,7 @@ type worker struct {
 	file   *os.File
 	x, y   []float32 // elements, and the values of their blocks
 	blocks []byte
+	rows   []byte // of a tensor that is made of several
 }
 
 // sums are over the elements of a part.
@@ -30,7 +31,7 @@ func (w *worker) convert(p part) (s sums, err error) {
 	n := p.rows * columns(t.Shape)
 	w.x, w.y = resized(w.x, n), resized(w.y, n)
 	w.blocks = resized(w.blocks, t.to.Bytes(n))
-	if err := weights.Guard(func() error { w.read(t, p); return nil }); err != nil {
+	if err := weights.Guard(func() error { return w.read(t, p) }); err != nil {
 		return s, fmt.Errorf("%s: %w", t.File, err)
 	}
 	encode(w.blocks, t.to, w.x)
@@ -53,8 +54,11 @@ func (w *worker) convert(p part) (s sums, err error) {
 }
 
 // read sets x to the rows of a part, in the file's order.
-func (w *worker) read(t *planned, p part) {
+func (w *worker) read(t *planned, p part) error {
 	cols := columns(t.Shape)
+	if t.Conversion != nil {
+		return w.readMade(t, p)
+	}
 	for r := range p.rows {
 		from := ggufmake.Row(w.plan.config, t.Name, p.first+r) * cols
 		for i := range cols {
@@ -66,6 +70,20 @@ func (w *worker) read(t *planned, p part) {
 			w.x[i]++
 		}
 	}
+	return nil
+}
+
+// readMade sets x to the rows of a part of a tensor that is made of several, such as experts.
+func (w *worker) readMade(t *planned, p part) error {
+	w.rows = resized(w.rows, p.rows*t.DType.Bytes(columns(t.Shape)))
+	if err := t.Conversion.Rows(w.rows, p.first); err != nil {
+		return err
+	}
+	made := weights.Tensor{DType: t.DType, Data: w.rows}
+	for i := range w.x {
+		w.x[i] = made.Float(i)
+	}
+	return nil
 }
 
 // resized returns s with n elements of any value.

@@ -1,6 +1,8 @@
 package measure
 
 import (
+	"math"
+
 	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
 )
@@ -18,6 +20,12 @@ func cost(op device.Op, p pass) (bytes, flops int64) {
 		return products(rowsOf(o.T, o.RowIndex, p), o.W)
 	case kernels.GateUp:
 		return products(rowsOf(o.T, o.RowIndex, p), o.Gate, o.Up)
+	case kernels.Route:
+		return o.Router.Bytes(), 2 * int64(rowsOf(o.T, o.RowIndex, p)) * int64(o.Chosen.Experts) * int64(o.Hidden)
+	case kernels.ExpertGateUp:
+		return experts(rowsOf(o.T, o.RowIndex, p), o.Chosen, o.Gate, o.Up)
+	case kernels.ExpertDown:
+		return experts(rowsOf(o.T, o.RowIndex, p), o.Chosen, o.Down)
 	case kernels.GatherRows:
 		return 2 * 4 * int64(p.sequences()) * int64(o.Cols), 0
 	case kernels.AddNorm:
@@ -50,6 +58,14 @@ func products(T int, weights ...kernels.Weight) (bytes, flops int64) {
 		flops += 2 * int64(T) * int64(w.Rows) * int64(w.Cols)
 	}
 	return bytes, flops
+}
+
+// experts returns the cost of multiplying T rows by the experts that they choose, if each chooses as if at random: then
+// they choose a share of 1 - (1 - Used/Experts)^T of them.
+func experts(T int, c kernels.Chosen, weights ...kernels.Weight) (bytes, flops int64) {
+	used := float64(c.Used) / float64(c.Experts)
+	bytes, flops = products(T, weights...)
+	return int64(float64(bytes) * (1 - math.Pow(1-used, float64(T)))), int64(float64(flops) * used)
 }
 
 // attention returns the cost of reading the keys and values of each sequence once, and of

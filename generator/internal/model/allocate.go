@@ -100,7 +100,7 @@ func (s *StepMemory) passBuffers(dev tracked, c Config) []wantedBuffer {
 		{&s.x, dev.Uncleared, 4 * int64(g.MaxRows*c.Hidden)},
 		{&s.q, dev.Uncleared, 4 * int64(g.MaxRows*c.Heads*c.HeadDim)},
 		{&s.attended, dev.Uncleared, 4 * int64(g.MaxRows*c.Heads*c.HeadDim)},
-		{&s.inner, dev.Uncleared, 4 * int64(g.MaxRows*c.Inner)},
+		{&s.inner, dev.Uncleared, 4 * int64(g.MaxRows*c.innerWidth())},
 		{&s.roundedHidden, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, c.layerInput())},
 		{&s.roundedInner, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, max(c.Heads*c.HeadDim, c.Inner,
 			c.Eagle.features()))},
@@ -108,6 +108,7 @@ func (s *StepMemory) passBuffers(dev tracked, c Config) []wantedBuffer {
 	if c.Embedding == nil {
 		list = append(list, wantedBuffer{&s.logits, dev.Uncleared, 4 * int64(g.MaxSamples) * int64(c.Vocab)})
 	}
+	list = append(list, s.expertBuffers(dev, c)...)
 	if c.NormsAfter {
 		list = append(list, wantedBuffer{&s.branch, dev.Uncleared, 4 * int64(max(g.MaxRows, g.MaxSamples)*c.Hidden)})
 	}
@@ -133,6 +134,25 @@ func (s *StepMemory) allocateSamples(dev tracked, c Config) (err error) {
 		return err
 	}
 	return allocateBuffers(list)
+}
+
+// expertBuffers lists what a router writes for the experts, and what both work in.
+func (s *StepMemory) expertBuffers(dev tracked, c Config) []wantedBuffer {
+	e := c.Experts
+	if e == nil {
+		return nil
+	}
+	s.chosen.Experts, s.chosen.Used = e.Count, e.Used
+	places := int64(s.MaxRows * e.Used)
+	return []wantedBuffer{
+		// Cleared, so that an id read too early, as kernels without waits do in tests, is in range.
+		{&s.chosen.IDs, dev.Alloc, 4 * places},
+		{&s.chosen.Weights, dev.Alloc, 4 * places},
+		{&s.chosen.Slots, dev.Alloc, kernels.SlotsBytes(s.MaxRows, e.Used, e.Count)},
+		{&s.expertsWork.Results, dev.Uncleared, 4 * places * int64(c.Hidden)},
+		{&s.routeWorkspace.Logits, dev.Uncleared, 4 * int64(s.MaxRows*e.Count)},
+		{&s.routeWorkspace.Arrivals, dev.Alloc, 4 * int64(s.MaxRows)},
+	}
 }
 
 func allocateBuffers(list []wantedBuffer) (err error) {

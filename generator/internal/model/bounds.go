@@ -61,7 +61,7 @@ func (c Config) check() error {
 	if c.RoPE.Kind == YarnRoPE && c.RoPETheta == 1 { // all frequencies are equal, so none has an index
 		return errors.New("model: config.json: rope_theta is 1, wants more with yarn")
 	}
-	return errors.Join(c.RoPE.check(), c.checkRotated(), c.checkFactors())
+	return errors.Join(c.RoPE.check(), c.checkRotated(), c.checkFactors(), c.Experts.check(c))
 }
 
 // checkMultipliers refuses scales and bounds of scores and logits that are out of bounds.

@@ -53,6 +53,8 @@ type Config struct {
 	TiedHead      bool    // the head is the embedding
 	Wrapped       bool    // the checkpoint holds other models too, such as one for images; see [Config.Text]
 	Bias          bool    // q, k and v have biases
+	OutputBias    bool    `json:",omitempty"` // the output projection has a bias
+	Sinks         bool    `json:",omitempty"` // each query head has a sink, see [kernels.Attend]
 	HeadNorms     bool    // each head of q and k is normed
 	WidthNorms    bool    `json:",omitempty"` // all heads of q together are normed, and those of k
 	FusedQKV      bool    // the checkpoint holds q, k and v in one tensor
@@ -82,6 +84,8 @@ type Config struct {
 	EOS         []int32 // end-of-sequence tokens
 	// Quantisation is that of the checkpoint's matrices. GGUF says it with each tensor instead.
 	Quantisation Quantisation
+	// Experts take the place of the feed-forward in most layers; nil: there are none.
+	Experts *Experts `json:",omitempty"`
 	// published has the published names of tensors of a layer where they are not Llama's, by Llama's.
 	published map[string]string
 	// Embedding makes the config that of a model for embeddings; nil: the model draws tokens.

@@ -144,6 +144,9 @@ func readFamily(raw []byte, fields map[string]json.RawMessage, family family) (*
 	if err := f.supported(family); err != nil {
 		return nil, err
 	}
+	if quantisation.Method == methodMXFP4 && family.architecture != gptOss.architecture {
+		return nil, refuseQuantised("quant_method is %q in a %s", methodMXFP4, f.ModelType)
+	}
 	if err := f.checkNumbers(); err != nil {
 		return nil, err
 	}

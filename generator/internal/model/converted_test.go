@@ -47,6 +47,9 @@ func TestConvertedModels(t *testing.T) {
 			continue
 		}
 		c, w := checkpoint(t, name)
+		if c.Quantisation.Method != "" { // experts of MXFP4 are no floats
+			continue
+		}
 		if c.Inner%32 != 0 { // the columns of the down projection are no whole blocks
 			continue
 		}
@@ -71,6 +74,9 @@ func checkConverted(t *testing.T, name string, c model.Config, w model.Tensors, 
 	t.Helper()
 	want := run(t, c, w, tokens)[0]
 	for to, most := range map[convert.Target]float64{convert.Q8_0: 0.05, convert.Q4_0: 0.5, convert.Q4_K_M: 0.35} {
+		if c.Experts != nil { // rows that differ a little may choose other experts
+			most *= 2
+		}
 		got, tensors := converted(t, c, w, to)
 		e := relativeError(run(t, got, tensors, tokens)[0], want)
 		t.Logf("%s to %s: %.4f", name, to, e)

@@ -29,7 +29,7 @@ func (c Config) eagleTensors() (list []TensorSpec) {
 		list = append(list, TensorSpec{Name: embeddingName, Kind: EmbeddingTensor, Shape: []int{e.Vocab, c.Hidden}})
 	}
 	prefix := layerPrefix(0)
-	for _, s := range c.layerTensors(prefix) {
+	for _, s := range c.layerTensors(0) {
 		if slices.Contains([]string{prefix + qProj, prefix + kProj, prefix + vProj}, s.Name) {
 			s.Shape[1] *= 2
 		}

@@ -14,7 +14,8 @@ import (
 // families are the folders of testdata: one checkpoint with golden values in each.
 var families = []string{"llama-2", "llama-3.1", "llama-3.2", "mistral", "qwen2", "qwen2-window", "qwen3", "phi-3",
 	"mistral-3", "ministral-3", "llama-linear", "qwen2-yarn", "phi-4-mini", "smollm3", "granite", "granite-4", "olmo-2",
-	"olmo-3", "glm-4", "gemma-2", "gemma-3-text", "gemma-3"}
+	"olmo-3", "glm-4", "gemma-2", "gemma-3-text", "gemma-3", "qwen3-moe", "mixtral", "olmoe",
+	"gpt-oss", "gpt-oss-mxfp4"}
 
 // checkpoint opens the checkpoint in testdata/name.
 func checkpoint(t testing.TB, name string) (model.Config, model.Tensors) {
@@ -34,7 +35,11 @@ func checkpoint(t testing.TB, name string) (model.Config, model.Tensors) {
 	}
 	t.Cleanup(func() { w.Close() })
 	c, text, _ := c.Text(w)
-	return c, text
+	named, err := c.Published(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, named
 }
 
 // Every family is compared with transformers in float32 on the same weights: logits after

@@ -84,12 +84,22 @@ func (p *pass) decodeLayer(i int) {
 func (p *pass) layer(i int, attend kernels.Attend) {
 	var none kernels.Handover
 	qkv, attend := p.deferRoPE(p.qkv(i, none), attend)
-	p.launch(qkv)    // q, k, v = Wqkv·rmsnorm(x); k and v go to the KV pool
-	p.launch(attend) // attended = softmax(q·K/√d)·V
-	w := &p.model.layers[i]
-	p.project(p.outputProjection(i, none), w.afterAttention) // x += Wo·attended
-	p.launch(p.gateUp(i, none))                              // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x)
-	p.project(p.downProjection(i, none), w.afterFeedForward) // x += Wdown·inner
+	p.launch(qkv)                                                            // q, k, v = Wqkv·rmsnorm(x); k and v go to the KV pool
+	p.launch(attend)                                                         // attended = softmax(q·K/√d)·V
+	p.project(p.outputProjection(i, none), p.model.layers[i].afterAttention) // x += Wo·attended
+	p.feedForward(i, none, none)
+}
+
+// feedForward launches the feed-forward of layer i, or its experts.
+func (p *pass) feedForward(i int, gateUp, down kernels.Handover) {
+	if p.model.layers[i].sparse() {
+		p.launch(p.route(i))        // chosen = the experts of each row, and their weights
+		p.launch(p.expertGateUp(i)) // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x), of each chosen expert
+		p.launch(p.expertDown(i))   // x += Σ weight · Wdown·inner
+		return
+	}
+	p.launch(p.gateUp(i, gateUp))                                            // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x)
+	p.project(p.downProjection(i, down), p.model.layers[i].afterFeedForward) // x += Wdown·inner
 }
 
 // prefill launches a pass over tokens of prompts. The formulas are those of decode. In the
@@ -115,8 +125,7 @@ func (p *pass) prefillLayers() {
 		p.launch(p.qkv(i, h.qkv))
 		p.launch(p.attend(i, h.attend))
 		p.project(p.outputProjection(i, h.output), p.model.layers[i].afterAttention)
-		p.launch(p.gateUp(i, h.gateUp))
-		p.project(p.downProjection(i, h.down), p.model.layers[i].afterFeedForward)
+		p.feedForward(i, h.gateUp, h.down)
 	}
 	p.capture(last)
 	p.launch(p.qkv(last, p.handovers(last).qkv))
@@ -128,8 +137,12 @@ func (p *pass) sampledRows() {
 	p.launch(p.attend(last, p.handovers(last).attend))
 	p.launch(p.gatherSampled())
 	p.project(p.sampledOutputProjection(last), p.model.layers[last].afterAttention)
-	p.launch(p.sampledGateUp(last))
-	p.project(p.sampledDownProjection(last), p.model.layers[last].afterFeedForward)
+	if p.model.layers[last].sparse() {
+		p.sampledExperts(last)
+	} else {
+		p.launch(p.sampledGateUp(last))
+		p.project(p.sampledDownProjection(last), p.model.layers[last].afterFeedForward)
+	}
 	if p.model.Config.Embedding != nil {
 		p.launch(p.sampledVector())
 		return
@@ -149,7 +162,7 @@ func (p *pass) handovers(i int) (h handovers) {
 	m, s := p.model, p.memory
 	w := &m.layers[i]
 	qkv, output, gateUp, down := w.products()
-	if i > 0 {
+	if i > 0 && !m.layers[i-1].sparse() {
 		_, _, _, before := m.layers[i-1].products()
 		h.qkv.InputIsRounded = !m.Config.NormsAfter && kernels.HandsOver(before, qkv)
 	}
@@ -159,6 +172,9 @@ func (p *pass) handovers(i int) (h handovers) {
 	if t := kernels.HandoverType(output...); t != 0 {
 		h.attend = kernels.Handover{Rounded: s.roundedInner, DType: t}
 		h.output.InputIsRounded = true
+	}
+	if w.sparse() {
+		return h // experts take and leave rows of float32
 	}
 	if !m.Config.NormsAfter && kernels.HandsOver(output, gateUp) {
 		h.output.Rounded, h.output.Norm = s.roundedHidden, w.feedForwardNorm

@@ -127,6 +127,13 @@ func onlySampled(t *testing.T, ops []device.Op, sh model.Shape, normsAfter bool)
 			rows, list = o.T, o.RowIndex.Bytes()
 		case kernels.GateUp:
 			rows, list = o.T, o.RowIndex.Bytes()
+		case kernels.Route:
+			rows, list = o.T, o.RowIndex.Bytes()
+		case kernels.ExpertGateUp:
+			rows, list = o.T, o.RowIndex.Bytes()
+		case kernels.ExpertDown:
+			rows, list = o.T, o.RowIndex.Bytes()
+			listed-- // a layer has three ops of experts in place of two
 		case kernels.AddNorm:
 			rows, list = o.T, o.RowIndex.Bytes()
 		case kernels.Head:

@@ -13,7 +13,7 @@ import (
 // (llama.cpp: convert_hf_to_gguf.py, src/llama-arch.cpp.)
 var ggufFamilies = map[string]string{"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "phi3": "phi3",
 	"smollm3": "smollm3", "mistral3": "ministral3", "granite": "granite", "olmo2": "olmo2", "glm4": "glm4",
-	"gemma2": "gemma2", "gemma3": "gemma3_text"}
+	"gemma2": "gemma2", "gemma3": "gemma3_text", "qwen3moe": "qwen3_moe", "olmoe": "olmoe", "gpt-oss": "gpt_oss"}
 
 // ggufInterleaved are the architectures whose RoPE rotates neighbours. (llama.cpp: llama_model_rope_type.)
 var ggufInterleaved = []string{"llama", "smollm3", "mistral3", "granite", "glm4"}
@@ -46,6 +46,7 @@ const (
 	keyVocab      = "vocab_size"
 	keyExperts    = "expert_count"
 	keyUsed       = "expert_used_count"
+	keyExpertDim  = "expert_feed_forward_length"
 	keyLayout     = "tensor_data_layout"
 	keyPooling    = "pooling_type"
 )
@@ -53,8 +54,8 @@ const (
 // ggufKeys are the keys that may be there. Others may change the pass, so they are refused unless they are 0.
 var ggufKeys = []string{keyContext, keyHidden, keyInner, keyLayers, keyHeads, keyKVHeads, keyHeadDim, keyValueDim,
 	keyEps, keyWindow, keyRotated, keyTheta, keyScaling, keyScale, keyOriginal, keyAttnFactor, keyFinetuned, keyVocab,
-	keyExperts, keyUsed, keyLayout, keyYarnLog, keyYarnMix, keyBetaFast, keyBetaSlow, keyQueryScale, keyQueryFrom,
-	keyPooling}
+	keyExperts, keyUsed, keyExpertDim, keyLayout, keyYarnLog, keyYarnMix, keyBetaFast, keyBetaSlow, keyQueryScale,
+	keyQueryFrom, keyPooling}
 
 // ParseGGUF returns the config of a GGUF file, from its metadata and the presence of tensors, and its tensors under
 // their published names. It may read the divisors of RoPE's frequencies. Errors: ErrUnsupported, ErrTensor,
@@ -178,6 +179,7 @@ func (r *ggufReader) config() Config {
 	}
 	r.endTokens(&c)
 	r.supported(c)
+	r.experts(&c)
 	r.window(&c, fam)
 	r.rope(&c)
 	r.pooling(&c)
@@ -210,9 +212,6 @@ func (r *ggufReader) supported(c Config) {
 		if n != c.HeadDim && !(name == keyRotated && families[c.Name].partial) {
 			r.refuse("%s.%s is %d, and a head has %d elements", r.arch, name, n, c.HeadDim)
 		}
-	}
-	if n, _ := r.metadata.Uint(r.arch + "." + keyExperts); n > 0 {
-		r.refuse("a mixture of %d experts", n)
 	}
 }
 
@@ -255,6 +254,7 @@ const (
 	ggufDivisors  = "rope_freqs.weight"
 	ggufShort     = "rope_factors_short.weight"
 	ggufLong      = "rope_factors_long.weight"
+	ggufRouter    = "ffn_gate_inp.weight" // of a layer
 )
 
 // ggufNames maps the published names, those of a layer without its prefix, to GGUF's.
@@ -265,6 +265,9 @@ var ggufNames = map[string]string{
 	qNorm: "attn_q_norm.weight", kNorm: "attn_k_norm.weight", oProj: "attn_output.weight",
 	postAttentionNorm: "ffn_norm.weight", gateUpProj: "ffn_up.weight", gateProj: "ffn_gate.weight",
 	upProj: "ffn_up.weight", downProj: "ffn_down.weight",
+	oBias: "attn_output.bias", sinks: "attn_sinks.weight", routerProj: ggufRouter, routerBias: "ffn_gate_inp.bias", expertsGate: "ffn_gate_exps.weight",
+	expertsUp: "ffn_up_exps.weight", expertsDown: "ffn_down_exps.weight", gateBias: "ffn_gate_exps.bias",
+	upBias: "ffn_up_exps.bias", downBias: "ffn_down_exps.bias",
 	afterAttentionNorm: "post_attention_norm.weight", afterFeedForwardNorm: "post_ffw_norm.weight",
 }
 
@@ -272,18 +275,29 @@ var ggufNames = map[string]string{
 type ggufTensors struct {
 	file  Tensors
 	names map[string]string // from the published name to the file's
+	// stacks are the published names of tensors of all experts of a layer, which have a dimension more in the file.
+	stacks  map[string]bool
+	experts int
 }
 
 // newGGUFTensors names the tensors that c asks for.
 func newGGUFTensors(c Config, file Tensors) Tensors {
-	g := ggufTensors{file: file, names: map[string]string{}}
+	g := ggufTensors{file: file, names: map[string]string{}, stacks: map[string]bool{}}
+	if c.Experts != nil {
+		g.experts = c.Experts.Count
+	}
 	for _, s := range c.Tensors() {
 		g.names[s.Name] = ggufNames[s.Name]
+		g.stacks[s.Name] = strings.Contains(s.Name, ".mlp.experts.")
 	}
 	for i := range c.Layers {
 		prefix := layerPrefix(i)
-		for _, s := range c.layerTensors(prefix) {
-			g.names[s.Name] = fmt.Sprintf("blk.%d.%s", i, ggufNames[strings.TrimPrefix(s.Llama, prefix)])
+		for _, s := range c.layerTensors(i) {
+			own := ggufNames[strings.TrimPrefix(s.Llama, prefix)]
+			if c.Sinks && s.Llama == prefix+postAttentionNorm { // of gpt-oss
+				own = ggufNames[afterAttentionNorm]
+			}
+			g.names[s.Name] = fmt.Sprintf("blk.%d.%s", i, own)
 		}
 	}
 	return g
@@ -291,10 +305,15 @@ func newGGUFTensors(c Config, file Tensors) Tensors {
 
 // Tensor returns a tensor by its published name, or by the file's if it has no other.
 func (g ggufTensors) Tensor(name string) (weights.Tensor, error) {
-	if own, ok := g.names[name]; ok {
-		name = own
+	own, ok := g.names[name]
+	if !ok {
+		return g.file.Tensor(name)
 	}
-	return g.file.Tensor(name)
+	t, err := g.file.Tensor(own)
+	if err == nil && g.stacks[name] && len(t.Shape) > 1 && t.Shape[0] == g.experts { // and what each has
+		t.Shape = append([]int{t.Shape[0] * t.Shape[1]}, t.Shape[2:]...)
+	}
+	return t, err
 }
 
 // Names returns the names of all tensors but divisors of RoPE, which the config holds.

@@ -223,7 +223,7 @@ func TestRefusedGGUF(t *testing.T) {
 		{"llama.rope.scaling.factor", float32(4), model.ErrUnsupported, "factor"},
 		{"llama.rope.scaling.attn_factor", float32(2), model.ErrUnsupported, "attn_factor"},
 		{"llama.rope.scaling.yarn_attn_factor", float32(2), model.ErrUnsupported, "yarn_attn_factor"},
-		{"llama.expert_count", uint32(8), model.ErrUnsupported, "8 experts"},
+		{"llama.expert_count", uint32(8), nil, "expert_used_count"},
 		{"llama.logit_scale", float32(2), model.ErrUnsupported, "llama.logit_scale"},
 		{"llama.rope.dimension_count", uint32(16), model.ErrUnsupported, "16"},
 		{"llama.attention.value_length", uint32(16), model.ErrUnsupported, "value_length"},
@@ -274,5 +274,34 @@ func TestRefusedGGUF(t *testing.T) {
 	}
 	if !errors.Is(err, model.ErrTensor) || !strings.Contains(err.Error(), "blk.0.other.weight") {
 		t.Error(err)
+	}
+}
+
+// A mixture of experts in a file of a family that has none is refused, and so are numbers of experts that do not fit.
+func TestRefusedGGUFExperts(t *testing.T) {
+	for _, x := range []struct {
+		family, key string
+		value       any
+		names       string
+	}{
+		{"qwen3", "qwen3.expert_count", uint32(8), "8 experts"},
+		{"qwen3-moe", "qwen3moe.expert_used_count", uint32(9), "num_experts_per_tok"},
+		{"qwen3-moe", "qwen3moe.expert_count", uint32(7), "mlp.gate.weight"},
+		{"qwen3-moe", "qwen3moe.expert_feed_forward_length", uint32(64), "experts.gate_proj"},
+		{"mixtral", "llama.expert_weights_norm", uint32(1), "expert_weights_norm"},
+	} {
+		c, w := checkpoint(t, x.family)
+		pairs := slices.DeleteFunc(ggufmake.Pairs(c), func(p ggufmake.Pair) bool { return p.Key == x.key })
+		pairs = append(pairs, ggufmake.Pair{Key: x.key, Value: x.value})
+		if x.family == "qwen3" {
+			pairs = append(pairs, ggufmake.Pair{Key: "qwen3.expert_used_count", Value: uint32(2)})
+		}
+		got, named, err := parseGGUF(t, pairs, ggufmake.Tensors(c, w, same(t)))
+		if err == nil {
+			err = got.CheckTensors(named)
+		}
+		if err == nil || !strings.Contains(err.Error(), x.names) {
+			t.Errorf("%s %v: %v, wants a refusal that names %s", x.key, x.value, err, x.names)
+		}
 	}
 }

@@ -51,6 +51,7 @@ var inert = map[string]string{
 	// Training.
 	"attention_dropout": anyValue, "hidden_dropout": anyValue, "embd_pdrop": anyValue, "resid_pdrop": anyValue,
 	"initializer_range": anyValue, "gradient_checkpointing": anyValue,
+	"output_router_logits": anyValue, "router_aux_loss_coef": anyValue, "router_jitter_noise": anyValue,
 
 	// Tools and earlier forms of the families.
 	"unsloth_version": anyValue, "unsloth_fixed": anyValue, "transformers.js_config": anyValue,

@@ -61,7 +61,7 @@ func (l *loader) load() {
 		m.embedding = l.matrix(embeddingName)
 	}
 	for i := range m.layers {
-		m.layers[i] = l.layer(c, layerPrefix(i))
+		m.layers[i] = l.layer(c, i)
 	}
 	m.norm = l.finalNorm()
 	if m.head = m.embedding; !c.TiedHead {
@@ -104,10 +104,11 @@ func (l *loader) eagle(c Config) {
 	}
 }
 
-// layer loads one block. The names of its tensors begin with prefix.
-func (l *loader) layer(c Config, prefix string) layer {
+// layer loads block i.
+func (l *loader) layer(c Config, i int) layer {
+	prefix := layerPrefix(i)
 	name := func(llama string) string { return c.layerName(prefix, llama) }
-	w := layer{output: l.matrix(name(oProj)), down: l.matrix(name(downProj))}
+	w := layer{output: l.matrix(name(oProj))}
 	if q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim; c.FusedQKV {
 		qkv := l.tensor(name(qkvProj))
 		w.q, w.k, w.v = l.heads(qkv, 0, q), l.heads(qkv, q, kv), l.rows(qkv, q+kv, kv)
@@ -115,17 +116,51 @@ func (l *loader) layer(c Config, prefix string) layer {
 		w.q, w.k = l.heads(l.tensor(name(qProj)), 0, q), l.heads(l.tensor(name(kProj)), 0, kv)
 		w.v = l.matrix(name(vProj))
 	}
-	if c.FusedGateUp {
-		gateUp := l.tensor(name(gateUpProj))
-		w.gate, w.up = l.rows(gateUp, 0, c.Inner), l.rows(gateUp, c.Inner, c.Inner)
+	if c.sparse(i) {
+		l.experts(&w, prefix)
 	} else {
-		w.gate, w.up = l.matrix(name(gateProj)), l.matrix(name(upProj))
+		l.feedForward(&w, c, prefix)
 	}
 	if c.Bias {
 		w.bias = l.biases(prefix)
 	}
+	if c.OutputBias {
+		w.outputBias = l.vector(prefix + oBias)
+	}
+	if c.Sinks {
+		w.sinks = l.vector(prefix + sinks)
+	}
 	l.norms(c, &w, prefix)
 	return w
+}
+
+// feedForward loads the feed-forward of a layer without experts.
+func (l *loader) feedForward(w *layer, c Config, prefix string) {
+	name := func(llama string) string { return c.layerName(prefix, llama) }
+	if c.FusedGateUp {
+		both := l.tensor(name(gateUpProj))
+		w.gate, w.up = l.rows(both, 0, c.Inner), l.rows(both, c.Inner, c.Inner)
+	} else {
+		w.gate, w.up = l.matrix(name(gateProj)), l.matrix(name(upProj))
+	}
+	w.down = l.matrix(name(downProj))
+}
+
+// experts loads the router and the experts of a layer.
+func (l *loader) experts(w *layer, prefix string) {
+	r, e := &w.router, l.model.Config.Experts
+	r.weights = l.vector(prefix + routerProj)
+	w.gate, w.up, w.down = l.matrix(prefix+expertsGate), l.matrix(prefix+expertsUp), l.matrix(prefix+expertsDown)
+	if e.RouterBias {
+		r.bias = l.vector(prefix + routerBias)
+	}
+	if e.Choice {
+		r.choice = l.vector(prefix + routerChoice)
+	}
+	if e.Bias {
+		r.gateBias, r.upBias = l.vector(prefix+gateBias), l.vector(prefix+upBias)
+		r.downBias = l.vector(prefix + downBias)
+	}
 }
 
 // norms loads the norms of one block.

@@ -38,15 +38,40 @@ type layer struct {
 	headNorms                        device.Buffer  // float32 [2][HeadDim]: q, k; or none
 	widthNorms                       device.Buffer  // float32 [Heads*HeadDim + KVHeads*HeadDim]: q, k; or none
 	output                           kernels.Weight // [hidden][Heads*HeadDim]
+	outputBias                       device.Buffer  // float32 [hidden], or none
+	sinks                            device.Buffer  // float32 [Heads], or none
 	feedForwardNorm                  device.Buffer  // float32 [hidden]
-	gate, up                         kernels.Weight // [inner][hidden]
-	down                             kernels.Weight // [hidden][inner]
+	gate, up                         kernels.Weight // [inner][hidden]; with experts [Count*Experts.Inner][hidden]
+	down                             kernels.Weight // [hidden][inner]; with experts [Count*hidden][Experts.Inner]
+	router                           router         // of a layer with experts
 	afterAttention, afterFeedForward device.Buffer  // float32 [hidden]: norms of their results; or none
 }
 
-// matrices returns the seven weight matrices of a layer.
-func (l *layer) matrices() [7]kernels.Weight {
-	return [...]kernels.Weight{l.q, l.k, l.v, l.output, l.gate, l.up, l.down}
+// router is what a layer with experts has beside their matrices.
+type router struct {
+	weights                    device.Buffer // float32 [Count][hidden]; none: the layer has no experts
+	bias, choice               device.Buffer // float32 [Count], or none
+	gateBias, upBias, downBias device.Buffer // float32 [rows of the matrix], or none
+}
+
+// sparse reports whether a layer has experts.
+func (l *layer) sparse() bool { return !l.router.weights.IsZero() }
+
+// dense returns the matrices of a layer that a step reads whole.
+func (l *layer) dense() []kernels.Weight {
+	all := []kernels.Weight{l.q, l.k, l.v, l.output}
+	if l.sparse() {
+		return all
+	}
+	return append(all, l.gate, l.up, l.down)
+}
+
+// experts returns the matrices of a layer's experts.
+func (l *layer) experts() []kernels.Weight {
+	if !l.sparse() {
+		return nil
+	}
+	return []kernels.Weight{l.gate, l.up, l.down}
 }
 
 // products returns the weights of a layer's products.

@@ -57,8 +57,9 @@ func (p *pass) attend(i int, h kernels.Handover) kernels.Attend {
 	c, s := p.model.Config, p.memory
 	return kernels.Attend{
 		Q: s.q, Rows: s.Rows, Slots: s.Slots, KV: s.KV, Layer: s.kvLayer(i), Out: s.attended,
-		T: p.Rows, Heads: c.Heads, Scale: c.attentionScale(), Softcap: c.ScoreCap, Window: c.Window(i),
-		Class: p.Class, Workspace: s.attendWorkspace, Handover: h,
+		T: p.Rows, Heads: c.Heads, Scale: c.attentionScale(), Softcap: c.ScoreCap, Sinks: p.model.layers[i].sinks,
+		Window: c.Window(i),
+		Class:  p.Class, Workspace: s.attendWorkspace, Handover: h,
 		AfterQKV: true, Queries: p.Queries,
 	}
 }
@@ -77,7 +78,7 @@ func (p *pass) deferRoPE(qkv kernels.QKV, attend kernels.Attend) (kernels.QKV, k
 func (p *pass) outputProjection(i int, h kernels.Handover) kernels.Projection {
 	s := p.memory
 	return kernels.Projection{
-		Name: kernels.OutputProjection, W: p.model.layers[i].output, In: s.attended, X: s.x,
+		Name: kernels.OutputProjection, W: p.model.layers[i].output, Bias: p.model.layers[i].outputBias, In: s.attended, X: s.x,
 		T: p.Rows, Class: p.Class, Workspace: s.innerWorkspace(), Handover: h,
 	}
 }
@@ -161,7 +162,7 @@ func (p *pass) gatherSampled() kernels.GatherRows {
 func (p *pass) sampledOutputProjection(i int) kernels.Projection {
 	s := p.memory
 	return kernels.Projection{
-		Name: kernels.OutputProjection, W: p.model.layers[i].output,
+		Name: kernels.OutputProjection, W: p.model.layers[i].output, Bias: p.model.layers[i].outputBias,
 		In: s.attended, RowIndex: s.Rows.Sample, X: s.sampledX, T: p.Samples,
 	}
 }

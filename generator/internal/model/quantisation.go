@@ -21,12 +21,13 @@ type Quantisation struct {
 	ZerosLessOne, Symmetric bool
 }
 
-// The methods that are served. Mxfp4 is not: only mixtures of experts have it.
+// The methods that are served, mxfp4 of experts alone.
 const (
 	methodCompressed = "compressed-tensors"
 	methodFloat8     = "fp8"
 	methodAWQ        = "awq"
 	methodGPTQ       = "gptq"
+	methodMXFP4      = "mxfp4"
 )
 
 // float8Side is the side of the tiles that share a scale.
@@ -111,7 +112,8 @@ func readQuantisation(raw json.RawMessage) (q Quantisation, err error) {
 	}
 	failed := json.Unmarshal(raw, &f)
 	methods := map[string]func(*quantisationFile, *Quantisation) error{methodCompressed: (*quantisationFile).compressed,
-		methodFloat8: (*quantisationFile).float8, methodAWQ: (*quantisationFile).awq, methodGPTQ: (*quantisationFile).gptq}
+		methodFloat8: (*quantisationFile).float8, methodAWQ: (*quantisationFile).awq, methodGPTQ: (*quantisationFile).gptq,
+		methodMXFP4: func(*quantisationFile, *Quantisation) error { return nil }}
 	read := methods[f.Method]
 	if read == nil {
 		return q, refuseQuantised("quant_method is %.40q", f.Method)

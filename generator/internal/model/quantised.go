@@ -20,16 +20,27 @@ type quantisedTensors struct {
 // codes and scales becomes one tensor with a [weights.Conversion]. Errors: ErrTensor, weights.ErrMissing,
 // weights.ErrQuantised, weights.ErrActOrder and weights.ErrChanged.
 func (c Config) Published(file Tensors) (Tensors, error) {
-	if c.Quantisation.Method == "" {
-		return file, c.refuseCodes(file)
+	switch c.Quantisation.Method {
+	case "":
+		if err := c.refuseCodes(file); err != nil {
+			return file, err
+		}
+	case methodMXFP4: // of experts alone
+	default:
+		q := quantisedTensors{file: file, made: map[string]weights.Tensor{}, parts: map[string]bool{}}
+		if err := weights.Guard(func() error { return q.convertAll(c) }); err != nil {
+			return q, err
+		}
+		file = q
 	}
-	q := quantisedTensors{file: file, made: map[string]weights.Tensor{}, parts: map[string]bool{}}
-	return q, weights.Guard(func() error { return q.convertAll(c) })
+	stacked := file
+	err := weights.Guard(func() (err error) { stacked, err = c.stacked(file); return err })
+	return stacked, err
 }
 
 // convertAll makes the matrices that are not floats, and names their parts.
 func (q quantisedTensors) convertAll(c Config) error {
-	for _, s := range c.Tensors() {
+	for _, s := range c.publishedTensors() {
 		if len(s.Shape) != 2 || q.isFloat(s.Name) {
 			continue
 		}
@@ -201,7 +212,7 @@ func (c Quantisation) checkGroup(t, scales weights.Tensor, d int) error {
 // some tools add to each layer.
 func (q quantisedTensors) addParts(c Config) {
 	wanted := map[string]bool{}
-	for _, s := range c.Tensors() {
+	for _, s := range c.publishedTensors() {
 		wanted[s.Name] = true
 	}
 	for name := range q.made {

@@ -2,13 +2,29 @@ package model
 
 import "reel.internal/reel/kernels"
 
-// StepBytes returns the bytes of the matrices that a decode step reads whole. An embedding
-// that is not also the head does not count, since a step reads only a few of its rows.
+// StepBytes returns the bytes of the matrices that a decode step of one row reads. An embedding
+// that is not also the head does not count, since a step reads only a few of its rows, nor do experts that are not
+// chosen.
 func (m *Model) StepBytes() int64 {
-	if m.Config.TiedHead {
-		return m.WeightBytes()
+	total := m.WeightBytes()
+	if !m.Config.TiedHead {
+		total -= m.embedding.Data.Bytes()
 	}
-	return m.WeightBytes() - m.embedding.Data.Bytes()
+	if e := m.Config.Experts; e != nil {
+		all := m.expertBytes()
+		total -= all - all/int64(e.Count)*int64(e.Used)
+	}
+	return total
+}
+
+// expertBytes returns the bytes of the matrices of all experts.
+func (m *Model) expertBytes() (total int64) {
+	for i := range m.layers {
+		for _, w := range m.layers[i].experts() {
+			total += w.Data.Bytes()
+		}
+	}
+	return total
 }
 
 // PageBytes returns the size of the model's part of a KV page of so many tokens: keys and values, and an EAGLE-3 head's
@@ -30,9 +46,9 @@ func (m *Model) WeightBytes() int64 {
 		total += m.head.Data.Bytes()
 	}
 	for i := range m.layers {
-		for _, w := range m.layers[i].matrices() {
+		for _, w := range m.layers[i].dense() {
 			total += w.Data.Bytes()
 		}
 	}
-	return total
+	return total + m.expertBytes()
 }

@@ -7,7 +7,8 @@ import (
 	"reel.internal/reel/kernels/device"
 )
 
-// A decode step reads every matrix of the checkpoint except an embedding that is not the head.
+// A decode step reads every matrix of the checkpoint except an embedding that is not the head, and of the experts those
+// that a row uses.
 func TestStepBytes(t *testing.T) {
 	for _, name := range families {
 		c, w := checkpoint(t, name)
@@ -19,16 +20,20 @@ func TestStepBytes(t *testing.T) {
 		}
 		var all, step int64
 		for _, s := range c.Tensors() {
-			if len(s.Shape) != 2 {
+			if !s.Matrix() {
 				continue
 			}
 			data, err := w.Tensor(s.Name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			all += int64(len(data.Data))
-			if c.TiedHead || s.Name != "model.embed_tokens.weight" {
-				step += int64(len(data.Data))
+			n := int64(s.Shape[0] * data.DType.Bytes(s.Shape[1]))
+			all += n
+			switch {
+			case s.Kind == model.ExpertTensor:
+				step += n * int64(c.Experts.Used) / int64(c.Experts.Count)
+			case c.TiedHead || s.Name != "model.embed_tokens.weight":
+				step += n
 			}
 		}
 		if m.WeightBytes() != all || m.StepBytes() != step {

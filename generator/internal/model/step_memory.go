@@ -90,6 +90,10 @@ type StepMemory struct {
 	sampledX     device.Buffer // float32 [MaxSamples][hidden]: x of a prefill pass's sampled rows
 	sampledIndex device.Buffer // int32 [MaxSamples]: i, or -1 for padding
 
+	chosen         kernels.Chosen // experts of the rows
+	routeWorkspace kernels.RouteWorkspace
+	expertsWork    kernels.ExpertWorkspace
+
 	attendWorkspace device.Buffer
 	roundedHidden   device.Buffer        // rows of x, rounded
 	roundedInner    device.Buffer        // rows of attended or inner, rounded
@@ -124,6 +128,7 @@ func (s *StepMemory) Activations() []device.Buffer {
 	if s.vectorMap == nil {
 		own = append(own, s.logits, s.edited)
 	}
+	own = append(own, s.expertActivations()...)
 	if s.branch.Bytes() > 0 {
 		own = append(own, s.branch)
 	}
@@ -133,8 +138,18 @@ func (s *StepMemory) Activations() []device.Buffer {
 			own = append(own, d.branch)
 		}
 		own = append(own, d.eagle.activations()...)
+		own = append(own, d.expertActivations()...)
 	}
 	return own
+}
+
+// expertActivations returns those of a model with experts. Ids of experts are not among them: kernels without waits, as
+// tests have them, may read some too early, and these must be in range.
+func (s *StepMemory) expertActivations() []device.Buffer {
+	if s.chosen.Weights.IsZero() {
+		return nil
+	}
+	return []device.Buffer{s.chosen.Weights, s.routeWorkspace.Logits, s.expertsWork.Results}
 }
 
 // Arena returns a buffer that only this step memory has, to identify it.

@@ -30,6 +30,8 @@ const (
 	FeedForwardTensor TensorKind = "feed-forward"
 	NormTensor        TensorKind = "norms and biases" // vectors, which a device holds as float32
 	HeadTensor        TensorKind = "head"
+	RouterTensor      TensorKind = "routers" // matrices, which a device holds as float32
+	ExpertTensor      TensorKind = "experts"
 )
 
 // TensorSpec describes a tensor that the checkpoint of a config must hold.
@@ -50,6 +52,9 @@ func (s TensorSpec) Elements() int64 {
 	return n
 }
 
+// Matrix reports whether a product reads the tensor in its own format. A device holds others as float32.
+func (s TensorSpec) Matrix() bool { return len(s.Shape) > 1 && s.Kind != RouterTensor }
+
 // Weights returns the number of rows of each weight that a matrix is loaded as. Of a
 // vector it returns the length.
 func (s TensorSpec) Weights() []int {
@@ -66,7 +71,7 @@ func (c Config) Tensors() []TensorSpec {
 	}
 	list := []TensorSpec{{Name: embeddingName, Kind: EmbeddingTensor, Shape: []int{c.Vocab, c.Hidden}}}
 	for i := range c.Layers {
-		list = append(list, c.layerTensors(layerPrefix(i))...)
+		list = append(list, c.layerTensors(i)...)
 	}
 	list = append(list, TensorSpec{Name: normName, Kind: NormTensor, Shape: []int{c.Hidden}})
 	if !c.TiedHead {
@@ -100,6 +105,8 @@ const (
 	qNorm             = "self_attn.q_norm.weight"
 	kNorm             = "self_attn.k_norm.weight"
 	oProj             = "self_attn.o_proj.weight"
+	oBias             = "self_attn.o_proj.bias"
+	sinks             = "self_attn.sinks"
 	postAttentionNorm = "post_attention_layernorm.weight"
 	gateUpProj        = "mlp.gate_up_proj.weight"
 	gateProj          = "mlp.gate_proj.weight"
@@ -123,8 +130,9 @@ func (c Config) layerName(prefix, llama string) string {
 	return prefix + llama
 }
 
-// layerTensors lists the tensors of one layer. Their names begin with prefix.
-func (c Config) layerTensors(prefix string) (list []TensorSpec) {
+// layerTensors lists the tensors of layer i. Their names begin with its prefix.
+func (c Config) layerTensors(i int) (list []TensorSpec) {
+	prefix := layerPrefix(i)
 	add := func(kind TensorKind, name string, shape ...int) {
 		list = append(list, TensorSpec{Name: c.layerName(prefix, name), Llama: prefix + name, Kind: kind, Shape: shape})
 	}
@@ -165,6 +173,15 @@ func (c Config) layerTensors(prefix string) (list []TensorSpec) {
 		add(NormTensor, kNorm, kv)
 	}
 	add(AttentionTensor, oProj, c.Hidden, q)
+	if c.OutputBias {
+		add(NormTensor, oBias, c.Hidden)
+	}
+	if c.Sinks {
+		add(NormTensor, sinks, c.Heads)
+	}
+	if c.sparse(i) {
+		return append(list, c.expertTensors(prefix)...)
+	}
 	if c.FusedGateUp {
 		fused(FeedForwardTensor, gateUpProj, c.Inner, c.Inner)
 	} else {
@@ -195,7 +212,7 @@ func (c Config) CheckTensors(tensors Tensors) error {
 func (c Config) Quantised(tensors Tensors) bool {
 	return slices.ContainsFunc(c.Tensors(), func(s TensorSpec) bool {
 		t, err := tensors.Tensor(s.Name)
-		return err == nil && len(s.Shape) > 1 && t.DType.Quantised()
+		return err == nil && s.Matrix() && t.DType.Quantised()
 	})
 }
 
@@ -203,7 +220,7 @@ func (c Config) Quantised(tensors Tensors) bool {
 func (c Config) Formats(tensors Tensors) map[string]kernels.DType {
 	formats := map[string]kernels.DType{}
 	for _, s := range c.Tensors() {
-		if t, err := tensors.Tensor(s.Name); err == nil && len(s.Shape) > 1 {
+		if t, err := tensors.Tensor(s.Name); err == nil && s.Matrix() {
 			formats[s.Name] = dtypes[t.DType]
 		}
 	}
@@ -217,15 +234,18 @@ func (c Config) CheckOps(formats map[string]kernels.DType) error {
 		ops = append(ops, []string{qProj, kProj, vProj})
 	}
 	if !c.FusedGateUp {
-		ops = append(ops, []string{gateProj, upProj})
+		ops = append(ops, []string{gateProj, upProj}, []string{expertsGate, expertsUp})
 	}
 	for i := range c.Layers {
 		for _, op := range ops {
+			if _, ok := formats[layerPrefix(i)+op[0]]; !ok {
+				continue // a layer has one of the feed-forwards
+			}
 			var all []kernels.DType
 			for _, name := range op {
 				all = append(all, formats[layerPrefix(i)+name])
 			}
-			if err := kernels.CheckTogether(op[0] == gateProj, all...); err != nil {
+			if err := kernels.CheckTogether(op[0] != qProj, all...); err != nil {
 				return fmt.Errorf("%s%s: %w", layerPrefix(i), strings.Join(op, ", "), err)
 			}
 		}
@@ -264,12 +284,12 @@ func (c Config) checkTensors(tensors Tensors) error {
 			return fmt.Errorf("%w: %s: %s has the shape %v, the config asks for %v",
 				ErrTensor, t.File, s.Name, t.Shape, s.Shape)
 		case s.Name == tokensName && (t.DType == weights.I64 || t.DType == weights.I32):
-		case len(s.Shape) < 2 && (t.DType.Quantised() || dtypes[t.DType] == 0):
-			return fmt.Errorf("%w: %s: %s is %v, but a vector must be float", ErrTensor, t.File, s.Name, t.DType)
+		case !s.Matrix() && (t.DType.Quantised() || dtypes[t.DType] == 0):
+			return fmt.Errorf("%w: %s: %s is %v, but a vector or a router must be float", ErrTensor, t.File, s.Name, t.DType)
 		case dtypes[t.DType] == 0:
 			return fmt.Errorf("%w: %s: %s is %v, and config.json has no quantization_config that says what that means",
 				ErrTensor, t.File, s.Name, t.DType)
-		case len(s.Shape) < 2 || quantised:
+		case !s.Matrix() || quantised:
 		case first.DType == 0:
 			first = t
 		case t.DType != first.DType:

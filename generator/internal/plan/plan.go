@@ -66,7 +66,8 @@ func (p Planner) size(context, batch int, budget int64) Sizes {
 // weights returns the size of each kind of weight. The RoPE table counts as a norm.
 func (p Planner) weights(context int) (all []weightSize) {
 	kinds := []model.TensorKind{
-		model.EmbeddingTensor, model.AttentionTensor, model.FeedForwardTensor, model.NormTensor, model.HeadTensor,
+		model.EmbeddingTensor, model.AttentionTensor, model.FeedForwardTensor, model.RouterTensor, model.ExpertTensor,
+		model.NormTensor, model.HeadTensor,
 	}
 	taken := map[model.TensorKind]*meter{}
 	parameters := map[model.TensorKind]int64{}
@@ -83,7 +84,9 @@ func (p Planner) weights(context int) (all []weightSize) {
 	c.Context = context
 	taken[model.NormTensor].add(c.RoPEBytes() + c.OnesBytes())
 	for _, kind := range kinds {
-		all = append(all, weightSize{kind, parameters[kind], taken[kind].taken()})
+		if parameters[kind] > 0 {
+			all = append(all, weightSize{kind, parameters[kind], taken[kind].taken()})
+		}
 	}
 	return all
 }
@@ -91,7 +94,7 @@ func (p Planner) weights(context int) (all []weightSize) {
 // weight returns the bytes of a weight made of that many rows of a tensor.
 func (p Planner) weight(t model.TensorSpec, rows int) int64 {
 	switch {
-	case len(t.Shape) < 2:
+	case !t.Matrix():
 		return 4 * t.Elements()
 	case !p.Profile.Packed:
 		return 0
@@ -115,12 +118,17 @@ func (p Planner) checkPacked() error {
 	if err := kernels.CheckPacked(p.Config.HeadDim, p.Config.Hidden, p.Config.Inner); err != nil {
 		return err
 	}
+	if e := p.Config.Experts; e != nil {
+		if err := kernels.CheckPacked(p.Config.HeadDim, p.Config.Hidden, e.Inner); err != nil {
+			return fmt.Errorf("experts: %w", err)
+		}
+	}
 	if err := kernels.CheckOrder(p.Ordered != ""); err != nil && !p.AnyFormat {
 		return fmt.Errorf("%s: %w: use --device host, or a checkpoint that was quantised with desc_act false or "+
 			"static_groups true (actorder weight)", p.Ordered, err)
 	}
 	for _, t := range p.Config.Tensors() {
-		if len(t.Shape) < 2 || p.AnyFormat {
+		if !t.Matrix() || p.AnyFormat {
 			continue
 		}
 		for _, rows := range t.Weights() {

@@ -21,11 +21,15 @@ import sys
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import (Gemma2Config, Gemma2ForCausalLM, Gemma3Config, Gemma3ForCausalLM, Gemma3ForConditionalGeneration,
-                          Gemma3TextConfig, Glm4Config, Glm4ForCausalLM, GraniteConfig, GraniteForCausalLM,
-                          GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM, LlamaConfig, LlamaForCausalLM, Ministral3Config, Ministral3ForCausalLM, Mistral3Config,
-                          Mistral3ForConditionalGeneration, MistralConfig, MistralForCausalLM, Olmo2Config,
-                          Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
+                          Gemma3TextConfig, Glm4Config, Glm4ForCausalLM, GptOssConfig, GptOssForCausalLM, GraniteConfig,
+                          GraniteForCausalLM, GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM, LlamaConfig,
+                          LlamaForCausalLM, Ministral3Config, Ministral3ForCausalLM, Mistral3Config,
+                          Mistral3ForConditionalGeneration, MistralConfig, MistralForCausalLM, MixtralConfig,
+                          MixtralForCausalLM, Mxfp4Config, Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM, OlmoeConfig,
+                          OlmoeForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
+                          Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 HERE = Path(__file__).parent
@@ -40,6 +44,8 @@ GEMMA = dict(TINY, intermediate_size=64, num_hidden_layers=4, sliding_window=24)
 SIGLIP = dict(model_type="siglip_vision_model", hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
               patch_size=14, image_size=28, vision_use_head=False)
 LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, low_freq_factor=1.0, high_freq_factor=4.0)
+GPT_OSS = dict(rope_type="yarn", rope_theta=150000.0, factor=4.0, original_max_position_embeddings=128, beta_fast=32.0,
+               beta_slow=1.0, truncate=False)
 
 FAMILIES = {
     "llama-2": (LlamaForCausalLM, LlamaConfig(
@@ -115,7 +121,26 @@ FAMILIES = {
                      "num_key_value_heads": 1, "sliding_window": 24, "vocab_size": 293, "num_hidden_layers": 2,
                      "model_type": "gemma3_text"},
         vision_config=SIGLIP, mm_tokens_per_image=4, attn_implementation="eager"), "bfloat16", None),
+    "qwen3-moe": (Qwen3MoeForCausalLM, Qwen3MoeConfig(
+        **dict(SMALL, hidden_size=32, intermediate_size=64, num_hidden_layers=3), vocab_size=283, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=32, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True,
+        mlp_only_layers=[1], rope_parameters=dict(rope_type="default", rope_theta=1e6)), "bfloat16", None),
+    "mixtral": (MixtralForCausalLM, MixtralConfig(
+        **dict(SMALL, hidden_size=32, intermediate_size=32), vocab_size=281, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=32, num_local_experts=4, num_experts_per_tok=2, sliding_window=None), "bfloat16", None),
+    "olmoe": (OlmoeForCausalLM, OlmoeConfig(
+        **dict(SMALL, hidden_size=64, intermediate_size=32), vocab_size=277, num_attention_heads=2, num_key_value_heads=1,
+        num_experts=4, num_experts_per_tok=2, rms_norm_eps=1e-5), "bfloat16", None),
+    "gpt-oss": (GptOssForCausalLM, GptOssConfig(
+        **dict(SMALL, hidden_size=32, intermediate_size=32), vocab_size=271, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=32, num_local_experts=4, num_experts_per_tok=2, sliding_window=24, rope_parameters=GPT_OSS), "bfloat16", None),
+    "gpt-oss-mxfp4": (GptOssForCausalLM, GptOssConfig(
+        **dict(SMALL, hidden_size=32, intermediate_size=64), vocab_size=269, num_attention_heads=2, num_key_value_heads=2,
+        head_dim=32, num_local_experts=4, num_experts_per_tok=2, sliding_window=24, rope_parameters=GPT_OSS), "bfloat16", None),
 }
+
+# Folders with the experts of a layer in one tensor, as save_pretrained writes them on request.
+STACKED = {"mixtral"}
 
 
 def randomise(model, generator):
@@ -126,9 +151,26 @@ def randomise(model, generator):
             p.data = 0.2 * noise + (0 if "gemma" in model.config.model_type else 1)  # Gemma adds 1 itself
         elif p.dim() == 1:
             p.data = 0.5 * noise
+        elif p.dim() == 3:  # experts: [experts][outputs][inputs], of gpt-oss the other way
+            p.data = noise / p.shape[1 if model.config.model_type == "gpt_oss" else 2] ** 0.5
         else:
             p.data = noise / p.shape[1] ** 0.5
     model.tie_weights()
+
+
+def microscaling(folder, generator):
+    """Puts random codes and exponents in the place of experts, as published checkpoints of gpt-oss have them."""
+    tensors = load_file(folder / "model.safetensors")
+    for name in [n for n in tensors if n.endswith("_proj") and ".experts." in n]:
+        experts, inputs, outputs = tensors.pop(name).shape
+        shape = (experts, outputs, inputs // 32)
+        tensors[name + "_blocks"] = torch.randint(0, 256, (*shape, 16), generator=generator, dtype=torch.uint8)
+        tensors[name + "_scales"] = torch.randint(122, 125, shape, generator=generator, dtype=torch.uint8)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": [
+        "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
 @torch.no_grad()
@@ -185,9 +227,14 @@ def main():
         randomise(model, generator)
         folder = HERE / name
         folder.mkdir(exist_ok=True)
-        model.to(getattr(torch, dtype)).save_pretrained(folder, **({"max_shard_size": shards} if shards else {}))
+        model.to(getattr(torch, dtype)).save_pretrained(
+            folder, save_original_format=name not in STACKED, **({"max_shard_size": shards} if shards else {}))
         (folder / "generation_config.json").unlink(missing_ok=True)
-        model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        options = {}
+        if name == "gpt-oss-mxfp4":
+            microscaling(folder, generator)
+            options["quantization_config"] = Mxfp4Config(dequantize=True)
+        model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", **options).eval().float()
         for part in model.modules():  # the root that multiplies embeddings, as in a model of this type
             if hasattr(part, "embed_scale"):
                 part.embed_scale = part.embed_scale.to(getattr(torch, dtype)).float()

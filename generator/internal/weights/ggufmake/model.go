@@ -15,6 +15,12 @@ func Architecture(c model.Config) string {
 		return "llama"
 	case "ministral3":
 		return "mistral3"
+	case "mixtral":
+		return "llama"
+	case "qwen3_moe":
+		return "qwen3moe"
+	case "gpt_oss":
+		return "gpt-oss"
 	case "gemma3_text":
 		return "gemma3"
 	}
@@ -42,6 +48,12 @@ func Pairs(c model.Config) []Pair {
 	}
 	if c.Embedding != nil {
 		pairs = append(pairs, Pair{"pooling_type", uint32(3)}) // the last token
+	}
+	if e := c.Experts; e != nil {
+		pairs = append(pairs, Pair{"expert_count", uint32(e.Count)}, Pair{"expert_used_count", uint32(e.Used)})
+		if arch != "llama" {
+			pairs = append(pairs, Pair{"expert_feed_forward_length", uint32(e.Inner)})
+		}
 	}
 	pairs = append(pairs, multipliers(c)...)
 	if arch == "llama" {
@@ -79,15 +91,30 @@ var names = strings.NewReplacer("model.embed_tokens", "token_embd", "model.norm"
 	"self_attn.v_proj", "attn_v", "post_self_attn_layernorm", "post_attention_norm", "post_mlp_layernorm",
 	"post_ffw_norm", "self_attn.o_proj", "attn_output", "self_attn.q_norm", "attn_q_norm",
 	"self_attn.k_norm", "attn_k_norm", "mlp.gate_up_proj", "ffn_up", "mlp.gate_proj", "ffn_gate",
-	"mlp.up_proj", "ffn_up", "mlp.down_proj", "ffn_down")
+	"mlp.up_proj", "ffn_up", "mlp.down_proj", "ffn_down", "mlp.gate.", "ffn_gate_inp.", "mlp.experts.gate_proj",
+	"ffn_gate_exps", "mlp.experts.up_proj", "ffn_up_exps", "mlp.experts.down_proj", "ffn_down_exps",
+	"self_attn.sinks", "attn_sinks.weight")
 
 // Name returns GGUF's name of a tensor, whose name in Llama's checkpoints is given.
-func Name(llama string) string { return names.Replace(llama) }
+func Name(c model.Config, llama string) string {
+	if c.Sinks { // of gpt-oss
+		llama = strings.Replace(llama, "post_attention_layernorm", "post_attention_norm", 1)
+	}
+	return names.Replace(llama)
+}
+
+// Shape returns the shape of a tensor in the file, where what all experts have has a dimension for them.
+func Shape(c model.Config, s model.TensorSpec) []int {
+	if !strings.Contains(s.Llama, ".mlp.experts.") {
+		return s.Shape
+	}
+	return append([]int{c.Experts.Count, s.Shape[0] / c.Experts.Count}, s.Shape[1:]...)
+}
 
 // Row returns the row of a published tensor that row r of the file's holds: the rows of each head of q and k of Llama,
 // Mistral and SmolLM3 are interleaved, as numpy's reshape(heads, 2, dim/2, …).swapaxes(1, 2) does.
 func Row(c model.Config, published string, r int) int {
-	interleaved := []string{"llama", "mistral", "ministral3", "smollm3", "granite"}
+	interleaved := []string{"llama", "mistral", "mixtral", "ministral3", "smollm3", "granite"}
 	if !slices.Contains(interleaved, c.Name) || !strings.Contains(published, "q_proj") && !strings.Contains(published, "k_proj") {
 		return r
 	}
@@ -103,11 +130,18 @@ func Tensors(c model.Config, from model.Tensors, change func(weights.Tensor) wei
 		if err != nil {
 			panic(err)
 		}
+		if t.Conversion != nil {
+			t.Data = make([]byte, t.Shape[0]*t.DType.Bytes(t.Shape[1]))
+			if err := t.Conversion.Rows(t.Data, 0); err != nil {
+				panic(err)
+			}
+			t.Conversion = nil
+		}
 		if t = change(t); c.NormsFromOne && s.Kind == model.NormTensor {
 			t = plusOne(t)
 		}
 		t.Data = ordered(c, t)
-		t.Name = Name(s.Llama)
+		t.Name, t.Shape = Name(c, s.Llama), Shape(c, s)
 		list = append(list, t)
 	}
 	for _, d := range Divisors(c) {

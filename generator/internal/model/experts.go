@@ -1,0 +1,118 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	"reel.internal/reel/kernels"
+)
+
+// Experts is a mixture of experts: in its layers each row goes to a few of many feed-forwards.
+type Experts struct {
+	Count int // experts of a layer
+	Used  int // of a row
+	Inner int // width of an expert
+	// Dense is, by layer, whether it has one feed-forward of width Config.Inner instead; nil: none has.
+	Dense []bool
+
+	Scoring            kernels.Scoring
+	Normalise          bool    // the weights of a row have the sum Scale
+	Scale              float32 // of the weights; 0: 1
+	Groups, GroupsUsed int     // as in [kernels.Route]
+	BestTwo            bool    // as in [kernels.Route]
+	Choice             bool    // the checkpoint has a bias for choosing
+	RouterBias         bool    // the router has a bias
+	Bias               bool    // the experts have biases
+	Transposed         bool    // stacks of a checkpoint are [count][columns][rows], as of gpt-oss
+	Limit              float32 // of gpt-oss's activation, as in [kernels.ExpertGateUp]; 0: none
+}
+
+// sparse reports whether a layer has experts.
+func (c Config) sparse(layer int) bool {
+	return c.Experts != nil && (c.Experts.Dense == nil || !c.Experts.Dense[layer])
+}
+
+// innerWidth returns the elements that the results of a row's gates take.
+func (c Config) innerWidth() int {
+	e := c.Experts
+	switch {
+	case e == nil:
+		return c.Inner
+	case e.Dense == nil:
+		return e.Used * e.Inner
+	}
+	return max(c.Inner, e.Used*e.Inner)
+}
+
+// check refuses numbers that are out of bounds or do not fit each other.
+func (e *Experts) check(c Config) error {
+	if e == nil {
+		return nil
+	}
+	for _, d := range []struct {
+		field   string
+		n, most int
+	}{{"the number of experts", e.Count, kernels.MostExperts},
+		{"num_experts_per_tok", e.Used, min(e.Count, kernels.MostExpertsUsed)},
+		{"the width of an expert", e.Inner, maxDimension}} {
+		if d.n < 1 || d.n > d.most {
+			return outside(d.field, d.n, 1, d.most)
+		}
+	}
+	if rows := e.Count * max(e.Inner, c.Hidden); rows > maxStack {
+		return fmt.Errorf("model: config.json: %d experts have %d rows together, wants at most %d", e.Count, rows, maxStack)
+	}
+	if e.Dense != nil && !slices.Contains(e.Dense, false) {
+		return fmt.Errorf("%w: config.json: no layer has one of its %d experts", ErrUnsupported, e.Count)
+	}
+	if s := e.Scale; s != 0 && !(s >= minScale && s <= maxScale) {
+		return outside("routed_scaling_factor", s, minScale, maxScale)
+	}
+	if g := e.Groups; g > 1 && (e.Count%g != 0 || e.GroupsUsed < 1 || e.GroupsUsed > g ||
+		e.GroupsUsed*(e.Count/g) < e.Used) {
+		return fmt.Errorf("model: config.json: topk_group %d of n_group %d does not fit %d of %d experts", e.GroupsUsed, g,
+			e.Used, e.Count)
+	}
+	return nil
+}
+
+// maxStack bounds the rows of all experts of a layer together.
+const maxStack = 1 << 24
+
+// Names of the tensors of a layer with experts, after the layer's prefix. The experts of a layer are one matrix, expert
+// after expert; experts_tensors.go makes it of a checkpoint's.
+const (
+	routerProj   = "mlp.gate.weight"
+	routerBias   = "mlp.gate.bias"
+	routerChoice = "mlp.gate.e_score_correction_bias"
+	expertsGate  = "mlp.experts.gate_proj.weight"
+	expertsUp    = "mlp.experts.up_proj.weight"
+	expertsDown  = "mlp.experts.down_proj.weight"
+	gateBias     = "mlp.experts.gate_proj.bias"
+	upBias       = "mlp.experts.up_proj.bias"
+	downBias     = "mlp.experts.down_proj.bias"
+)
+
+// expertTensors lists the tensors that the experts of a layer have. Their names begin with prefix.
+func (c Config) expertTensors(prefix string) (list []TensorSpec) {
+	add := func(kind TensorKind, name string, shape ...int) {
+		list = append(list, TensorSpec{Name: prefix + name, Llama: prefix + name, Kind: kind, Shape: shape})
+	}
+	e := c.Experts
+	add(RouterTensor, routerProj, e.Count, c.Hidden)
+	if e.RouterBias {
+		add(NormTensor, routerBias, e.Count)
+	}
+	if e.Choice {
+		add(NormTensor, routerChoice, e.Count)
+	}
+	add(ExpertTensor, expertsGate, e.Count*e.Inner, c.Hidden)
+	add(ExpertTensor, expertsUp, e.Count*e.Inner, c.Hidden)
+	add(ExpertTensor, expertsDown, e.Count*c.Hidden, e.Inner)
+	if e.Bias {
+		add(NormTensor, gateBias, e.Count*e.Inner)
+		add(NormTensor, upBias, e.Count*e.Inner)
+		add(NormTensor, downBias, e.Count*c.Hidden)
+	}
+	return list
+}

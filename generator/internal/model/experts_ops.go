@@ -1,0 +1,42 @@
+package model
+
+import "reel.internal/reel/kernels"
+
+// The ops of a layer's experts. They read ids of experts on the device; their shapes do not depend on the ids.
+
+func (p *pass) route(i int) kernels.Route {
+	c, s, w := p.model.Config, p.memory, &p.model.layers[i]
+	e, r := c.Experts, &w.router
+	return kernels.Route{
+		X: s.x, Norm: w.feedForwardNorm, Router: r.weights, Bias: r.bias, Choice: r.choice, Chosen: s.chosen,
+		Groups: e.Groups, GroupsUsed: e.GroupsUsed, BestTwo: e.BestTwo, Scoring: e.Scoring, Normalise: e.Normalise,
+		Scale: e.Scale, T: p.Rows, Hidden: c.Hidden, Eps: c.layerEps(), Workspace: s.routeWorkspace,
+	}
+}
+
+func (p *pass) expertGateUp(i int) kernels.ExpertGateUp {
+	c, s, w := p.model.Config, p.memory, &p.model.layers[i]
+	return kernels.ExpertGateUp{
+		X: s.x, Norm: w.feedForwardNorm, Gate: w.gate, Up: w.up, GateBias: w.router.gateBias, UpBias: w.router.upBias,
+		Chosen: s.chosen, Out: s.inner, Limit: c.Experts.Limit, Eps: c.layerEps(), T: p.Rows, Class: p.Class,
+		Workspace: s.expertsWork,
+	}
+}
+
+func (p *pass) expertDown(i int) kernels.ExpertDown {
+	s, w := p.memory, &p.model.layers[i]
+	return kernels.ExpertDown{Down: w.down, Bias: w.router.downBias, In: s.inner, X: s.x, Chosen: s.chosen, T: p.Rows,
+		Class: p.Class, Workspace: s.expertsWork}
+}
+
+// sampledExperts launches the experts of the sampled rows of a prefill pass, with ops of the decode class.
+func (p *pass) sampledExperts(i int) {
+	s := p.memory
+	route, gateUp, down := p.route(i), p.expertGateUp(i), p.expertDown(i)
+	route.X, route.RowIndex, route.T = s.sampledX, s.sampledIndex, p.Samples
+	gateUp.X, gateUp.RowIndex, gateUp.T, gateUp.Class = s.sampledX, s.sampledIndex, p.Samples, kernels.Decode
+	down.X, down.RowIndex, down.T, down.Class = s.sampledX, s.sampledIndex, p.Samples, kernels.Decode
+	p.launch(route)
+	p.launch(gateUp)
+	p.launch(down)
+}

@@ -1,0 +1,65 @@
+package plan
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
+)
+
+// qwen3MoE is Qwen3-30B-A3B.
+var qwen3MoE = model.Config{Name: "qwen3_moe", Vocab: 151936, Hidden: 2048, Inner: 6144, Layers: 48, Heads: 32, KVHeads: 4,
+	HeadDim: 128, Context: 40960, RMSNormEps: 1e-6, RoPETheta: 1e6, HeadNorms: true,
+	Experts: &model.Experts{Count: 128, Used: 8, Inner: 768, Normalise: true}}
+
+// Experts and routers count as what they are: 30.5 billion parameters, of which the experts have 29.0; routers are
+// float32, and the results of a chunk's experts are part of step memory.
+func TestPlanCountsExperts(t *testing.T) {
+	if n := qwen3MoE.Parameters(); n/1e8 != 305 {
+		t.Errorf("%d parameters, wants 30.5 billion", n)
+	}
+	p := Planner{Config: qwen3MoE, Profile: GPUProfile}
+	p.Profile.block = 1
+	s := p.size(4096, 1, Unlimited)
+	want := map[model.TensorKind]int64{model.ExpertTensor: 48 * 3 * 128 * 768 * 2048 * 2, model.RouterTensor: 48 * 128 * 2048 * 4}
+	for _, w := range s.weights {
+		if bytes, ok := want[w.kind]; ok && w.bytes != bytes {
+			t.Errorf("%s: %d bytes, wants %d", w.kind, w.bytes, bytes)
+		}
+		delete(want, w.kind)
+		if w.kind == model.FeedForwardTensor {
+			t.Errorf("%d bytes of feed-forwards, and no layer has one", w.bytes)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("nothing is said of %v", want)
+	}
+	dense := qwen3MoE
+	dense.Experts = nil
+	if results := 4 * int64(p.chunk(4096, 1)) * 8 * 2048; s.Arena < (Planner{Config: dense, Profile: GPUProfile}).size(4096, 1,
+		Unlimited).Arena+results-4*int64(p.chunk(4096, 1))*6144 {
+		t.Errorf("step memory of %d bytes leaves out results of experts, %d bytes", s.Arena, results)
+	}
+}
+
+// Experts of a width that a GPU has no kernels for, and of two formats in one op, are refused by name.
+func TestPlanRefusesExperts(t *testing.T) {
+	narrow := qwen3MoE
+	narrow.Experts = &model.Experts{Count: 128, Used: 8, Inner: 760}
+	_, _, err := Planner{Config: narrow, Profile: GPUProfile}.Plan(Unlimited)
+	if !errors.Is(err, device.ErrBadShape) || !strings.Contains(err.Error(), "experts") {
+		t.Errorf("a width of 760: %v", err)
+	}
+	formats := map[string]kernels.DType{}
+	for _, s := range qwen3MoE.Tensors() {
+		formats[s.Name] = kernels.Q4_K
+	}
+	formats["model.layers.3.mlp.experts.up_proj.weight"] = kernels.Q6_K
+	_, _, err = Planner{Config: qwen3MoE, Profile: GPUProfile, Formats: formats}.Plan(Unlimited)
+	if !errors.Is(err, device.ErrBadShape) || !strings.Contains(err.Error(), "model.layers.3.mlp.experts") {
+		t.Errorf("two formats: %v", err)
+	}
+}

@@ -1,0 +1,252 @@
+package kernels
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"reel.internal/reel/kernels/device"
+)
+
+// The experts of a layer are stacked: one weight has the rows of all of them, expert after expert. A block of a GPU
+// finds its tile by the expert's id, which it reads on the device.
+
+// ExpertGateUp is the first half of the experts' feed-forward: with n = rmsnorm(X[t]) and e = Chosen.IDs[t][k],
+// Out[t][k] = act(Gate_e·n, Up_e·n), as in [GateUp]. With a Limit it is gpt-oss's: with a the gate of at most Limit and
+// b the up of at most Limit and at least -Limit, a·σ(1.702·a)·(b+1).
+// (OpenAI, "gpt-oss-120b & gpt-oss-20b Model Card", 2025; transformers, modeling_gpt_oss.py.)
+type ExpertGateUp struct {
+	X                device.Buffer // float32 [T][hidden]; with RowIndex at least T rows, and all that it names
+	RowIndex         device.Buffer // as in [GateUp]
+	Norm             device.Buffer // float32 [hidden]
+	Gate, Up         Weight        // [Experts*inner][hidden]
+	GateBias, UpBias device.Buffer // float32 [Experts][inner], or none
+	Chosen           Chosen
+	Out              device.Buffer // out: float32 [T][Used][inner]
+	Workspace        ExpertWorkspace
+	Limit            float32 // 0: none
+	Eps              float32
+	T                int
+	Class            Class
+}
+
+// ExpertDown is the second half: X[t] += Σ_k Chosen.Weights[t][k]·(Down_e·In[t][k] + Bias_e), e = Chosen.IDs[t][k]. The
+// results of a row's experts are added in the order of k, and then to X.
+type ExpertDown struct {
+	Down      Weight        // [Experts*hidden][inner]
+	Bias      device.Buffer // float32 [Experts][hidden], or none
+	In        device.Buffer // float32 [T][Used][inner]
+	X         device.Buffer // in and out: float32 [T][hidden]
+	RowIndex  device.Buffer // int32 [T]: -1 for rows that are not computed, which come last; or none
+	Chosen    Chosen
+	Workspace ExpertWorkspace
+	T         int
+	Class     Class
+}
+
+// ExpertWorkspace is device memory that the experts' kernels need; the host uses none of it. Ops that run one after
+// another may share it.
+type ExpertWorkspace struct {
+	Results device.Buffer // float32 [T][Used][hidden]: of each expert, times its weight
+}
+
+// Kernel returns "expert gateup".
+func (ExpertGateUp) Kernel() string { return "expert gateup" }
+
+// Kernel returns "expert down".
+func (ExpertDown) Kernel() string { return "expert down" }
+
+// inner returns the width of an expert.
+func (o ExpertGateUp) inner() int { return o.Gate.Rows / o.Chosen.Experts }
+
+// hidden returns the width of the residual stream.
+func (o ExpertDown) hidden() int { return o.Down.Rows / o.Chosen.Experts }
+
+// Check compares dimensions.
+func (o ExpertGateUp) Check() error {
+	if err := errors.Join(o.Chosen.check(o.T), checkStack(o.Gate, o.Chosen)); err != nil {
+		return err
+	}
+	hidden, places := o.Gate.Cols, o.T*o.Chosen.Used
+	err := errors.Join(o.Gate.check("gate", o.Gate.Rows, hidden), o.Up.check("up", o.Gate.Rows, hidden),
+		checkRowIndex(o.RowIndex, o.T, o.Class), checkBuffers(need{"x", o.X, o.T * hidden},
+			need{"norm", o.Norm, hidden}, need{"out", o.Out, places * o.inner()}))
+	for _, b := range []device.Buffer{o.GateBias, o.UpBias} {
+		if !b.IsZero() {
+			err = errors.Join(err, checkBuffers(need{"bias of experts", b, o.Gate.Rows}))
+		}
+	}
+	return err
+}
+
+// Check compares dimensions.
+func (o ExpertDown) Check() error {
+	if err := errors.Join(o.Chosen.check(o.T), checkStack(o.Down, o.Chosen)); err != nil {
+		return err
+	}
+	err := errors.Join(o.Down.check("down", o.Down.Rows, o.Down.Cols), checkRowIndex(o.RowIndex, o.T, o.Class),
+		checkBuffers(need{"in", o.In, o.T * o.Chosen.Used * o.Down.Cols}, need{"x", o.X, o.T * o.hidden()}))
+	if !o.Bias.IsZero() {
+		err = errors.Join(err, checkBuffers(need{"bias of experts", o.Bias, o.Down.Rows}))
+	}
+	return err
+}
+
+// checkStack refuses a weight that is not equal parts, and one in activation order.
+func checkStack(w Weight, c Chosen) error {
+	if w.Rows%c.Experts != 0 || !w.Order.IsZero() {
+		return fmt.Errorf("%w: %d rows of %d experts, in order: %v", device.ErrBadShape, w.Rows, c.Experts,
+			w.Order.IsZero())
+	}
+	return nil
+}
+
+// Host computes on the host, expert after expert, for all rows that chose it.
+func (o ExpertGateUp) Host(h *device.Host) {
+	inner, hidden, used := o.inner(), o.Gate.Cols, o.Chosen.Used
+	x, T := h.Float32(o.X), o.T
+	if o.RowIndex.Bytes() > 0 {
+		x, T = gatherRows(h, o.RowIndex, x, o.T, hidden)
+		defer h.Return(x)
+	}
+	n := normRows(h, x, h.Float32(o.Norm)[:hidden], o.Eps, T)
+	in, gate, up := h.Scratch(T*hidden), h.Scratch(T*inner), h.Scratch(T*inner)
+	ids, out := h.Int32(o.Chosen.IDs)[:T*used], h.Float32(o.Out)
+	for e := range o.Chosen.Experts {
+		rows := 0
+		for p, id := range ids {
+			if int(id) == e {
+				copy(in[rows*hidden:(rows+1)*hidden], n[p/used*hidden:])
+				rows++
+			}
+		}
+		if rows == 0 {
+			continue
+		}
+		h.For(inner, 2*inner*hidden*rows, func(begin, end int) {
+			o.expert(h, e, begin, end, in, rows, gate, up)
+		})
+		rows = 0
+		for p, id := range ids {
+			if int(id) == e {
+				copy(out[p*inner:(p+1)*inner], gate[rows*inner:])
+				rows++
+			}
+		}
+	}
+	for _, s := range [][]float32{up, gate, in, n} {
+		h.Return(s)
+	}
+}
+
+// expert computes results begin to end of expert e for rows of in, and leaves them in gate.
+func (o ExpertGateUp) expert(h *device.Host, e, begin, end int, in []float32, rows int, gate, up []float32) {
+	inner := o.inner()
+	rowsProduct(h, o.Gate.part(e, inner), begin, end, in, rows, sums{gate, inner, false})
+	rowsProduct(h, o.Up.part(e, inner), begin, end, in, rows, sums{up, inner, false})
+	for t := range rows {
+		for i := begin; i < end; i++ {
+			a, b := gate[t*inner+i], up[t*inner+i]
+			if !o.GateBias.IsZero() {
+				a += h.Float32(o.GateBias)[e*inner+i]
+			}
+			if !o.UpBias.IsZero() {
+				b += h.Float32(o.UpBias)[e*inner+i]
+			}
+			gate[t*inner+i] = gated(a, b, o.Limit)
+		}
+	}
+}
+
+// clampedSlope is that of gpt-oss's sigmoid.
+const clampedSlope = 1.702
+
+// gated returns silu(a)·b, or with a limit gpt-oss's product.
+func gated(a, b, limit float32) float32 {
+	if limit == 0 {
+		return float32(float64(a)/(1+math.Exp(-float64(a)))) * b
+	}
+	a, b = min(a, limit), max(min(b, limit), -limit)
+	return float32(float64(a)/(1+math.Exp(-clampedSlope*float64(a)))) * (b + 1)
+}
+
+// part returns part e of a row-major weight, of rows rows.
+func (w Weight) part(e, rows int) Weight {
+	n := int64(rows) * w.DType.Bytes(int64(w.Cols))
+	w.Data, w.Rows = w.Data.Slice(int64(e)*n, n), rows
+	return w
+}
+
+// Host computes on the host, expert after expert, and adds the results of a row by rank.
+func (o ExpertDown) Host(h *device.Host) {
+	hidden, inner, used := o.hidden(), o.Down.Cols, o.Chosen.Used
+	T := o.T
+	if o.RowIndex.Bytes() > 0 {
+		T = liveRows(h.Int32(o.RowIndex)[:T])
+	}
+	in, sum, results := h.Scratch(T*inner), h.Scratch(T*hidden), h.Scratch(T*used*hidden)
+	ids, from, x := h.Int32(o.Chosen.IDs)[:T*used], h.Float32(o.In), h.Float32(o.X)
+	for e := range o.Chosen.Experts {
+		rows := 0
+		for p, id := range ids {
+			if int(id) == e {
+				copy(in[rows*inner:(rows+1)*inner], from[p*inner:])
+				rows++
+			}
+		}
+		if rows == 0 {
+			continue
+		}
+		down := o.Down.part(e, hidden)
+		h.For(hidden, inner*hidden*rows, func(begin, end int) {
+			rowsProduct(h, down, begin, end, in, rows, sums{sum, hidden, false})
+		})
+		rows = 0
+		for p, id := range ids {
+			if int(id) == e {
+				o.weigh(h, results[p*hidden:(p+1)*hidden], sum[rows*hidden:], e, h.Float32(o.Chosen.Weights)[p])
+				rows++
+			}
+		}
+	}
+	for t := range T {
+		addRanks(x[t*hidden:(t+1)*hidden], results[t*used*hidden:(t+1)*used*hidden])
+	}
+	for _, s := range [][]float32{results, sum, in} {
+		h.Return(s)
+	}
+}
+
+// weigh writes weight·(sum + Bias_e).
+func (o ExpertDown) weigh(h *device.Host, result, sum []float32, e int, weight float32) {
+	var bias []float32
+	if !o.Bias.IsZero() {
+		bias = h.Float32(o.Bias)[e*len(result):]
+	}
+	for i := range result {
+		y := sum[i]
+		if bias != nil {
+			y += bias[i]
+		}
+		result[i] = weight * y
+	}
+}
+
+// addRanks adds the sum of the results of a row's experts, in the order of their ranks, to x.
+func addRanks(x, results []float32) {
+	for i := range x {
+		var sum float32
+		for at := i; at < len(results); at += len(x) {
+			sum += results[at]
+		}
+		x[i] += sum
+	}
+}
+
+// liveRows returns the number of entries of a row index before its padding.
+func liveRows(index []int32) (n int) {
+	for n < len(index) && index[n] >= 0 {
+		n++
+	}
+	return n
+}

@@ -1,0 +1,71 @@
+//go:build cuda
+
+package kernels
+
+import (
+	"fmt"
+
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/device/cuda"
+	"reel.internal/reel/kernels/internal/tune"
+)
+
+// Of kernels/route.cu and group.cu.
+const (
+	routeWarps   = 8
+	routeRows    = 4  // that a block takes together, of a step with more rows than one
+	routeGroups  = 32 // at most
+	groupThreads = 1024
+)
+
+// CUDA launches the router, then, for several rows, the kernel that sorts the pairs of rows and experts into slots. Both
+// have a grid that does not depend on the choice.
+func (o Route) CUDA(q *cuda.Queue) error {
+	c := o.Chosen
+	if err := checkBuffers(need{"logits", o.Workspace.Logits, o.T * c.Experts}, need{"arrivals", o.Workspace.Arrivals, o.T},
+		need{"slots", c.Slots, int(SlotsBytes(o.T, c.Used, c.Experts) / 4)}); err != nil {
+		return err
+	}
+	if o.Groups > routeGroups || o.Hidden%4 != 0 {
+		return fmt.Errorf("%w: %d groups of experts over %d columns, wants at most %d and a multiple of 4",
+			device.ErrBadShape, o.Groups, o.Hidden, routeGroups)
+	}
+	a := routeArgs{x: q.Address(o.X), norm: q.Address(o.Norm), rows: q.Address(o.RowIndex), router: q.Address(o.Router),
+		bias: q.Address(o.Bias), choice: q.Address(o.Choice), logits: q.Address(o.Workspace.Logits),
+		arrivals: q.Address(o.Workspace.Arrivals), ids: q.Address(c.IDs), weights: q.Address(c.Weights),
+		t: int32(o.T), hidden: int32(o.Hidden), experts: int32(c.Experts), used: int32(c.Used),
+		groups: int32(o.Groups), groupsUsed: int32(o.GroupsUsed), bestTwo: flag(o.BestTwo), scoring: int32(o.Scoring),
+		normalise: flag(o.Normalise), byScore: flag(o.byScore()), scale: o.Scale, eps: o.Eps}
+	if a.scale == 0 {
+		a.scale = 1
+	}
+	rows, most := 1, 256
+	if o.T > 1 {
+		rows = routeRows
+	}
+	if c.Experts > most {
+		most = MostExperts
+	}
+	slots := c.slotArgs(q, o.T)
+	if o.T == 1 {
+		a.count, a.expert, a.place, a.row = slots.count, slots.expert, slots.place, slots.row
+	}
+	err := cuda.Launch(q, fmt.Sprintf("reel_route%d_%d", rows, most), cuda.Grid{X: (c.Experts + routeWarps - 1) / routeWarps,
+		Y: (o.T + rows - 1) / rows, Threads: routeWarps * 32, Dependent: tune.DependentLaunch}, a)
+	if err != nil || o.T == 1 {
+		return err
+	}
+	return cuda.Launch(q, "reel_group", cuda.Grid{X: 1, Threads: groupThreads, Dependent: tune.DependentLaunch},
+		groupArgs{ids: a.ids, rows: a.rows, count: slots.count, expert: slots.expert, place: slots.place, row: slots.row,
+			t: a.t, used: a.used, slots: slots.slots, each: slots.places})
+}
+
+// slotArgs returns the addresses in c for T rows.
+func (c Chosen) slotArgs(q *cuda.Queue, T int) chosenArgs {
+	n := uint64(slotsOf(T, c.Used, c.Experts))
+	count := q.Address(c.Slots)
+	expert := count + 4*slotsAt
+	place := expert + 4*n
+	return chosenArgs{weights: q.Address(c.Weights), count: count, expert: expert, place: place,
+		row: place + 4*n*uint64(placesOf(T)), slots: int32(n), places: int32(placesOf(T))}
+}
