@@ -155,6 +155,25 @@ func TestLatentAttention(t *testing.T) {
 	}
 }
 
+// Attention over latents refuses deferred RoPE and rounded results, which no kernel has.
+func TestLatentAttendRefusesPostAndHandover(t *testing.T) {
+	a := newLatentTest(t, 2, 6, 4, 16, 5, 0)
+	a.attend.T, a.attend.Q, a.attend.Out = 1, a.poisoned(2*20), a.poisoned(2*16)
+	if err := a.attend.Check(); err != nil {
+		t.Fatal(err)
+	}
+	post, rounded := a.attend, a.attend
+	before, err := AllocKVBeforeRoPE(a.h, 1, 1, 20)
+	a.must(err)
+	post.Post = QKPost{RoPE: a.poisoned(20 * rigContext), BeforeRoPE: before}
+	rounded.Handover.Rounded = a.attend.Q
+	for _, op := range []Attend{post, rounded} {
+		if err := op.Check(); !errors.Is(err, device.ErrBadShape) {
+			t.Errorf("%v, wants ErrBadShape", err)
+		}
+	}
+}
+
 // The ops of latent attention refuse wrong shapes.
 func TestLatentAttentionRefusesShapes(t *testing.T) {
 	a := newLatentTest(t, 2, 6, 4, 16, 5, 0)
