@@ -166,7 +166,7 @@ func (o Attend) checkCUDA() error {
 		return fmt.Errorf("%w: attention on a GPU over pages of %d tokens, %d heads over %d of size %d, KV type %d",
 			device.ErrBadShape, page, o.Heads, o.KV.Heads, d, o.KV.DType)
 	}
-	if o.KV.ByLayer != nil {
+	if o.KV.All > 0 {
 		return fmt.Errorf("%w: attention on a GPU in pages whose layers differ", device.ErrBadShape)
 	}
 	if o.hasLogits() && o.First > 0 {

@@ -44,7 +44,7 @@ func TestCUDARefusesShapes(t *testing.T) {
 		}
 	}
 	byLayer := good
-	byLayer.KV.ByLayer = NewKVLayers(good.KV.layer(), good.KV.layer())
+	byLayer.KV = KVLayers{good.KV.layer(), good.KV.layer()}.Of(good.KV, 1)
 	latent := good
 	latent.KV.Heads, latent.KV.Values = 1, 16
 	wide, first, rows := latent, latent, HeadProduct{W: Weight{Rows: 24, Cols: 16, Layout: Fragments}, Heads: 3}

@@ -19,9 +19,8 @@ type latentShape struct {
 	logits                                           bool
 }
 
-func (s latentShape) layers() *kernels.KVLayers {
-	return kernels.NewKVLayers(kernels.LayerKV{Heads: 1, HeadDim: 16},
-		kernels.LayerKV{Heads: 1, HeadDim: s.latent + s.rope, Values: s.latent})
+func (s latentShape) layers() kernels.KVLayers {
+	return kernels.KVLayers{{Heads: 1, HeadDim: 16}, {Heads: 1, HeadDim: s.latent + s.rope, Values: s.latent}}
 }
 
 // latentPool is a pool on both devices with random rows for sequences of these lengths, each in a slot of its own, and
@@ -29,7 +28,7 @@ func (s latentShape) layers() *kernels.KVLayers {
 func (b *both) latentPool(s latentShape, lengths []int) (kv [2]kernels.KV, slots [2]kernels.Slots) {
 	const page = 16
 	pages, d := (s.context+page-1)/page, s.latent+s.rope
-	one := kernels.KV{Pages: 1 + len(lengths)*pages, PageTokens: page, Layers: 2, ByLayer: s.layers()}
+	one := s.layers().Of(kernels.KV{Pages: 1 + len(lengths)*pages, PageTokens: page}, 1)
 	pool := make([]float32, one.PageBytes()/4*int64(one.Pages))
 	for i := range pool {
 		pool[i] = float32(math.NaN())
@@ -50,7 +49,7 @@ func (b *both) latentPool(s latentShape, lengths []int) (kv [2]kernels.KV, slots
 		slots[on] = kernels.Slots{Count: len(lengths) + 1, Pages: pages, Context: s.context, BlockTable: tables[on]}
 	}
 	kv[0].Data, kv[1].Data, kv[1].DType = b.load(0, bytesOf(pool)), b.load(1, bytesOf(bitsOf(pool))), kernels.BF16
-	return [2]kernels.KV{kv[0].Of(1), kv[1].Of(1)}, slots
+	return kv, slots
 }
 
 // latentAttend returns attention of the last rows of sequences of these lengths on both devices.
