@@ -147,6 +147,7 @@ func (o Attend) grid(sms int) (g cuda.Grid, splits int) {
 	}
 	// For each entry and element: two float32 sums per warp, and the AttendSum of earlier splits.
 	g.Shared = 4 * (2*attendWarps*splits + 3) * min(entries, attendQueries) * ((o.KV.HeadDim + 63) / 64 * 64)
+	g.AllShared = o.KV.HeadDim > attendTwoAtMost
 	return g, splits
 }
 

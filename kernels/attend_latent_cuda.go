@@ -28,7 +28,7 @@ func (o Attend) latent(q *cuda.Queue) error {
 	}
 	workspace, splits := q.Address(o.Workspace), splitsOf(o.Slots.Context, latentSplit)
 	g := cuda.Grid{X: o.T, Y: splitsOf(o.Heads, latentEntries), Z: 1, Threads: 32 * attendWarps, Shared: latentShared,
-		Dependent: true}
+		AllShared: true, Dependent: true}
 	if o.T <= AttendSplitRows {
 		g.Z = max(1, min(splits, 2*q.SMs()/(g.X*g.Y)))
 	}
