@@ -203,3 +203,16 @@ func TestCUDAHeadProduct(t *testing.T) {
 		b.equal(fmt.Sprintf("%+v alone", c), read[uint32](b, 1, one.Out), bits32(all[(c.rows-1)*n:]))
 	}
 }
+
+// BenchmarkCUDALatentAttend measures attention over latents in DeepSeek-V2-Lite's shape: generated rows of sequences of
+// their own, and a prompt.
+func BenchmarkCUDALatentAttend(t *testing.B) {
+	for _, c := range []struct{ rows, sequences, n int }{{1, 1, 500}, {1, 1, 4000}, {8, 8, 1000}, {400, 1, 400}} {
+		t.Run(fmt.Sprintf("%d-rows-of-%d", c.rows, c.n), func(t *testing.B) {
+			b := newBoth(t)
+			s := latentShape{rows: c.rows, heads: 16, nope: 128, latent: 512, rope: 64, context: c.n}
+			op, _ := b.latentAttend(s, slices.Repeat([]int{c.n}, c.sequences), kernels.Decode)
+			b.perLaunch(t, float64(c.sequences*c.n*2*(s.latent+s.rope)), op[1])
+		})
+	}
+}
