@@ -14,7 +14,8 @@ import (
 //
 // Of each head's q the last Rope elements are rotated and go behind the Latent elements that [HeadProduct] makes of the
 // others: q_nope·k_nope is (Wuk^T·q_nope)·latent, so attention needs no keys of heads. RoPE pairs element i with
-// i+Rope/2, as in [QKPost]. (DeepSeek-V2, 2024, section 2.1 and appendix C.)
+// i+Rope/2, as in [QKPost]; DeepSeek's checkpoints pair neighbours, so a loader reorders these rows of Q and C.
+// (DeepSeek-V2, 2024, section 2.1 and appendix C.)
 type LatentQKV struct {
 	X          device.Buffer // float32 [T][Hidden]
 	Norm       device.Buffer // float32 [Hidden]
@@ -91,7 +92,8 @@ func (o LatentQKV) row(h *device.Host, t int, q, c []float32) {
 
 // HeadProduct multiplies a part of each head by a matrix of its own: with In and Out as rows of heads of InStride and
 // OutStride elements, Out[t][head][0 … R) = W_head·In[t][head][0 … C). Latent attention has two: from a query to
-// the latent, and from the sum of latents to a value.
+// the latent, and from the sum of latents to a value. In a checkpoint both are parts of kv_b_proj, [Heads][Nope of a key,
+// then those of a value][Latent]; a loader transposes the first by head.
 type HeadProduct struct {
 	W   Weight        // [Heads*R][C]: the matrices of all heads
 	In  device.Buffer // float32 [T][Heads][InStride]
