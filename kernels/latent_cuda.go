@@ -34,7 +34,7 @@ func (o LatentQKV) CUDA(q *cuda.Queue) error {
 			slot: at(o.Rows.Slot), position: at(o.Rows.Position), blockTable: at(o.Slots.BlockTable), pool: at(o.KV.Data),
 			out: at(o.Out), pageBytes: o.KV.PageBytes(), layerStart: o.KV.LayerStart(o.Layer), heads: int32(o.Heads),
 			nope: int32(o.Nope), rope: int32(o.rope()), latent: int32(o.KV.Values), pages: int32(o.Slots.Pages),
-			pageTokens: int32(o.KV.PageTokens), eps: o.Eps})
+			pageTokens: int32(o.KV.PageTokens), eps: o.LatentEps})
 }
 
 // product launches the product of the normed rows by w. Its results begin at an element of Products.

@@ -28,7 +28,7 @@ func newLatentTest(t *testing.T, heads, nope, rope, latent, value, window int) *
 	g.kv.Data = g.poisoned(int(g.kv.PageBytes()/4) * g.kv.Pages)
 	a := &latentTest{rig: g, value: value}
 	o := LatentQKV{Rows: g.rows, Slots: g.slots, KV: g.kv, Layer: 1, Hidden: latentHidden, Heads: heads, Nope: nope,
-		Eps: 1e-5}
+		Eps: 1e-5, LatentEps: 0.1}
 	o.Q, a.wq = g.weight(F32, heads*(nope+rope), latentHidden)
 	o.C, a.wc = g.weight(BF16, latent+rope, latentHidden)
 	o.Norm, a.norm = g.random(latentHidden)
@@ -107,7 +107,7 @@ func (a *latentTest) exact(seq int, n []float64) []float64 {
 	for i := range raw {
 		raw[i] = float32(c[i])
 	}
-	a.latents[seq] = append(a.latents[seq], normed(raw, a.latNorm, 1e-5))
+	a.latents[seq] = append(a.latents[seq], normed(raw, a.latNorm, 0.1))
 	a.ropes[seq] = append(a.ropes[seq], rotated(c[latent:], position, testTheta))
 	q, first := times(a.wq, n), 0
 	if a.attend.Window > 0 {

@@ -160,7 +160,7 @@ func TestCUDALatentQKV(t *testing.T) {
 				return kernels.LatentQKV{X: x[on], Norm: norm[on], Q: q[on], C: c[on], LatentNorm: latentNorm[on],
 					RoPE: rope[on], Rows: kernels.Rows{Slot: at[on], Position: positions[on]}, Slots: slots[on], KV: kv[on],
 					Products: products[on], Out: out[on], Identity: identity[on], Zero: zero[on], T: s.rows, Layer: 1,
-					Hidden: hidden, Heads: s.heads, Nope: s.nope, Eps: 1e-5, Class: class}
+					Hidden: hidden, Heads: s.heads, Nope: s.nope, Eps: 1e-5, LatentEps: 0.1, Class: class}
 			})
 			name, tolerance := fmt.Sprintf("%+v, %s", s, class), 8*sums(hidden)
 			b.close(name+": products", products, tolerance, 1e-3)
