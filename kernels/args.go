@@ -116,6 +116,38 @@ type attendLogitsArgs[T any] struct {
 	logits attendLogits
 }
 
+// attendLatentArgs mirrors AttendLatentArgs of attend_latent.cu.
+type attendLatentArgs struct {
+	q, pool, out, partial, arrived uint64
+	slot, position, blockTable     uint64
+	pageBytes, layerStart          int64
+	t, heads, dim, values          int32
+	pages, pageShift               int32
+	splits, visible                int32
+	logits                         attendLogits
+	scale                          float32
+	_                              int32
+}
+
+// latentArgs mirrors LatentArgs of latent.cu.
+type latentArgs struct {
+	q, c, norm, table          uint64
+	slot, position, blockTable uint64
+	pool, out                  uint64
+	pageBytes, layerStart      int64
+	heads, nope, rope, latent  int32
+	pages, pageTokens          int32
+	eps                        float32
+	_                          int32
+}
+
+// headProductArgs mirrors HeadProductArgs of latent.cu.
+type headProductArgs struct {
+	w, in, out           uint64
+	t, heads, rows, cols int32
+	inStride, outStride  int32
+}
+
 // attendDeferredArgs mirrors AttendDeferredArgs, which has attend as its base.
 type attendDeferredArgs struct {
 	attend attendArgs

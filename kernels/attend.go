@@ -123,8 +123,8 @@ func (o Attend) Check() error {
 			return err
 		}
 	}
-	if o.KV.Values > 0 && !o.Post.IsZero() {
-		return fmt.Errorf("%w: deferred RoPE of keys that hold their values", device.ErrBadShape)
+	if o.KV.Values > 0 && !(o.Post.IsZero() && o.Handover.Rounded.IsZero()) {
+		return fmt.Errorf("%w: deferred RoPE of keys that hold their values, or rounded results", device.ErrBadShape)
 	}
 	rows := o.T * o.Heads
 	return checkBuffers(need{"q", o.Q, rows * o.KV.HeadDim}, need{"out", o.Out, rows * o.KV.valueDim()}, need{"slots of rows", o.Rows.Slot, o.T},

@@ -48,6 +48,9 @@ const attendTwoAtMost = 128
 
 // CUDA launches the kernel of o's class.
 func (o Attend) CUDA(q *cuda.Queue) error {
+	if o.KV.Values > 0 {
+		return o.latent(q)
+	}
 	if err := o.checkCUDA(); err != nil {
 		return err
 	}
@@ -144,6 +147,7 @@ func (o Attend) grid(sms int) (g cuda.Grid, splits int) {
 	}
 	// For each entry and element: two float32 sums per warp, and the AttendSum of earlier splits.
 	g.Shared = 4 * (2*attendWarps*splits + 3) * min(entries, attendQueries) * ((o.KV.HeadDim + 63) / 64 * 64)
+	g.AllShared = o.KV.HeadDim > attendTwoAtMost
 	return g, splits
 }
 
@@ -162,6 +166,9 @@ func (o Attend) checkCUDA() error {
 		o.Heads%o.KV.Heads != 0 {
 		return fmt.Errorf("%w: attention on a GPU over pages of %d tokens, %d heads over %d of size %d, KV type %d",
 			device.ErrBadShape, page, o.Heads, o.KV.Heads, d, o.KV.DType)
+	}
+	if o.KV.All > 0 {
+		return fmt.Errorf("%w: attention on a GPU in pages whose layers differ", device.ErrBadShape)
 	}
 	if o.hasLogits() && o.First > 0 {
 		return fmt.Errorf("%w: attention on a GPU from position %d on with a softcap or sinks", device.ErrBadShape, o.First)

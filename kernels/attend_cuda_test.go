@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/device/cuda"
 )
 
 // Launchers refuse dimensions that their kernels do not support, before they launch.
@@ -39,6 +40,20 @@ func TestCUDARefusesShapes(t *testing.T) {
 		o := good
 		change(&o)
 		if err := o.CUDA(nil); !errors.Is(err, device.ErrBadShape) {
+			t.Errorf("%s: %v, wants ErrBadShape", name, err)
+		}
+	}
+	byLayer := good
+	byLayer.KV = KVLayers{good.KV.layer(), good.KV.layer()}.Of(good.KV, 1)
+	latent := good
+	latent.KV.Heads, latent.KV.Values = 1, 16
+	wide, first, rows := latent, latent, HeadProduct{W: Weight{Rows: 24, Cols: 16, Layout: Fragments}, Heads: 3}
+	wide.KV.HeadDim, first.First = 592, 1
+	for name, op := range map[string]interface{ CUDA(*cuda.Queue) error }{"pages whose layers differ": byLayer,
+		"latents of 592": wide, "latents from a position on": first, "heads of 8 rows": rows,
+		"products of c of 20 rows":              LatentQKV{KV: KV{DType: BF16}, Q: Weight{Rows: 32}, C: Weight{Rows: 20}},
+		"keys and values of layers that differ": QKV{KV: byLayer.KV}} {
+		if err := op.CUDA(nil); !errors.Is(err, device.ErrBadShape) {
 			t.Errorf("%s: %v, wants ErrBadShape", name, err)
 		}
 	}

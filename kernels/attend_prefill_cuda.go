@@ -82,6 +82,7 @@ func (o Attend) prefill(q *cuda.Queue) error {
 	args.shareMerge = flag(onHopper && g.Z*p.join > 1 && tune.ShareMerge)
 	// Two stages of keys and values, 2 bytes an element.
 	g.Shared = 2 * prefillKeys * (kernel.dim + min(kernel.dim, prefillValues)) * 2
+	g.AllShared = kernel.dim > prefillValues // blocks that merge together must all run at the same time
 	if o.hasLogits() {
 		return cuda.Launch(q, kernel.name, g, attendLogitsArgs[attendArgs]{args, o.logits(q)})
 	}

@@ -22,9 +22,9 @@ type KV struct {
 	// has no others. So multi-head latent attention stores its latent and the part of the key that RoPE rotates, in one
 	// row for all heads. (DeepSeek-V2, 2024.)
 	Values int
-	// ByLayer is the layout of a page whose layers differ, or nil: all layers are as Heads, HeadDim and Values say. An op
-	// then takes [KV.Of] its layer.
-	ByLayer *KVLayers
+	// Start and All lay out pages whose layers differ, as [KVLayers.Of] sets them for the ops of a layer: the elements of
+	// a token before that layer, and over all layers. If All is 0, all layers are alike.
+	Start, All int
 }
 
 // LayerKV is what a page holds of one layer; see [KV].
@@ -38,53 +38,56 @@ func (l LayerKV) elements() int {
 	return 2 * l.Heads * l.HeadDim
 }
 
-// KVLayers is the layout of pages whose layers differ. It does not change.
-type KVLayers struct {
-	layers []LayerKV
-	starts []int // elements of a token before each layer, and at the end all of them
-}
+// KVLayers is the layout of a page by layer.
+type KVLayers []LayerKV
 
-// NewKVLayers returns the layout of pages with these layers.
-func NewKVLayers(layers ...LayerKV) *KVLayers {
-	l := &KVLayers{layers: layers, starts: make([]int, 1, len(layers)+1)}
-	for i, layer := range layers {
-		l.starts = append(l.starts, l.starts[i]+layer.elements())
-	}
-	return l
-}
-
-// layer returns the geometry that k has for its layers, if they do not differ.
-func (k KV) layer() LayerKV { return LayerKV{k.Heads, k.HeadDim, k.Values} }
-
-// Of returns k with the geometry of one layer, as an op of that layer takes it.
-func (k KV) Of(layer int) KV {
-	if k.ByLayer != nil {
-		l := k.ByLayer.layers[layer]
-		k.Heads, k.HeadDim, k.Values = l.Heads, l.HeadDim, l.Values
+// Of returns k, the pool of all layers, as an op of one layer takes it. An op of whole pages may take that of any.
+func (l KVLayers) Of(k KV, layer int) KV {
+	k.Layers, k.Start, k.All = len(l), 0, 0
+	k.Heads, k.HeadDim, k.Values = l[layer].Heads, l[layer].HeadDim, l[layer].Values
+	for i, each := range l {
+		if k.All += each.elements(); i < layer {
+			k.Start += each.elements()
+		}
 	}
 	return k
 }
 
-// start returns the elements of a token before a layer, and of all layers for the one after the last.
+// Bytes returns the sizes of the layers in a page of the pool k, in their order.
+func (l KVLayers) Bytes(k KV) []int64 {
+	all := make([]int64, len(l))
+	for i, each := range l {
+		all[i] = k.DType.Size() * int64(k.PageTokens) * int64(each.elements())
+	}
+	return all
+}
+
+// layer returns the geometry of the op's layer.
+func (k KV) layer() LayerKV { return LayerKV{k.Heads, k.HeadDim, k.Values} }
+
+// start returns the elements of a token before a layer.
 func (k KV) start(layer int) int {
-	if k.ByLayer != nil {
-		return k.ByLayer.starts[layer]
+	if k.All > 0 {
+		return k.Start
 	}
 	return layer * k.layer().elements()
 }
 
-// LayerBytes returns the size of one layer in a page.
-func (k KV) LayerBytes(layer int) int64 {
-	return k.DType.Size() * int64(k.PageTokens) * int64(k.start(layer+1)-k.start(layer))
+// token returns the elements of a token over all layers.
+func (k KV) token() int {
+	if k.All > 0 {
+		return k.All
+	}
+	return k.Layers * k.layer().elements()
 }
 
-// LayerStart returns the place in a page, in bytes, at which a layer begins.
+// LayerStart returns the place in a page, in bytes, at which the op's layer begins.
 func (k KV) LayerStart(layer int) int64 {
 	return k.DType.Size() * int64(k.PageTokens) * int64(k.start(layer))
 }
 
 // PageBytes returns the size of one page over all layers.
-func (k KV) PageBytes() int64 { return k.LayerStart(k.Layers) }
+func (k KV) PageBytes() int64 { return k.DType.Size() * int64(k.PageTokens) * int64(k.token()) }
 
 // valueDim returns the elements of a value.
 func (k KV) valueDim() int {
@@ -94,26 +97,14 @@ func (k KV) valueDim() int {
 	return k.HeadDim
 }
 
-// check compares dimensions for an op of a layer.
 func (k KV) check(layer int) error {
-	if err := k.checkPages(); err != nil {
-		return err
+	if k.Pages < 1 || layer < 0 || layer >= k.Layers || k.Data.Bytes() != int64(k.Pages)*k.PageBytes() {
+		return fmt.Errorf("%w: KV pool of %d pages in %d bytes, layer %d of %d", device.ErrBadShape, k.Pages,
+			k.Data.Bytes(), layer, k.Layers)
 	}
-	if layer < 0 || layer >= k.Layers || k.Of(layer) != k || k.Values < 0 || k.Values > k.HeadDim {
-		return fmt.Errorf("%w: layer %d of %d with %d KV heads of %d elements, %d of them values", device.ErrBadShape,
-			layer, k.Layers, k.Heads, k.HeadDim, k.Values)
-	}
-	return nil
-}
-
-// checkPages compares dimensions for an op of whole pages.
-func (k KV) checkPages() error {
-	if k.ByLayer != nil && len(k.ByLayer.layers) != k.Layers {
-		return fmt.Errorf("%w: a layout of %d layers for %d", device.ErrBadShape, len(k.ByLayer.layers), k.Layers)
-	}
-	if k.Pages < 1 || k.Layers < 1 || k.Data.Bytes() != int64(k.Pages)*k.PageBytes() {
-		return fmt.Errorf("%w: KV pool of %d pages in %d bytes, %d layers", device.ErrBadShape, k.Pages, k.Data.Bytes(),
-			k.Layers)
+	if k.Values < 0 || k.Values > k.HeadDim || k.start(layer) < 0 || k.start(layer)+k.layer().elements() > k.token() {
+		return fmt.Errorf("%w: %d KV heads of %d elements, %d of them values, at %d of %d of a token", device.ErrBadShape,
+			k.Heads, k.HeadDim, k.Values, k.start(layer), k.token())
 	}
 	return nil
 }
@@ -125,5 +116,5 @@ func (k KV) at(page, layer, which, head int) int {
 	if k.Values == 0 {
 		plane += which * k.Heads
 	}
-	return (page*k.start(k.Layers) + k.start(layer) + plane*k.HeadDim) * k.PageTokens
+	return (page*k.token() + k.start(layer) + plane*k.HeadDim) * k.PageTokens
 }

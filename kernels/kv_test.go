@@ -9,72 +9,74 @@ import (
 	"reel.internal/reel/kernels/device"
 )
 
-// layered is a pool whose layers differ: two of keys and values of heads, and one of latents.
-func layered() KV {
-	return KV{Pages: 3, PageTokens: 4, Layers: 3,
-		ByLayer: NewKVLayers(LayerKV{Heads: 2, HeadDim: 8}, LayerKV{Heads: 1, HeadDim: 20, Values: 16}, LayerKV{1, 6, 0})}
-}
+// layered is the layout of pages whose layers differ: two of keys and values of heads, and one of latents.
+var layered = KVLayers{{Heads: 2, HeadDim: 8}, {Heads: 1, HeadDim: 20, Values: 16}, {Heads: 1, HeadDim: 6}}
 
 // The layers of a page lie one after another, and their keys and values fill it without overlap.
 func TestLayersOfAPage(t *testing.T) {
-	kv := layered()
-	var bytes []int64
-	for layer := range kv.Layers {
-		bytes = append(bytes, kv.LayerBytes(layer))
+	pool := KV{Pages: 3, PageTokens: 4}
+	bytes, start := layered.Bytes(pool), int64(0)
+	if want := []int64{4 * 4 * 32, 4 * 4 * 20, 4 * 4 * 12}; !slices.Equal(bytes, want) {
+		t.Fatalf("layers of %d bytes, want %d", bytes, want)
 	}
-	if want := []int64{4 * 4 * 32, 4 * 4 * 20, 4 * 4 * 12}; !slices.Equal(bytes, want) || kv.PageBytes() != 4*4*64 {
-		t.Fatalf("layers of %d bytes, pages of %d; want %d", bytes, kv.PageBytes(), want)
-	}
-	used := make([]bool, kv.PageBytes()/4*int64(kv.Pages))
-	for i := range kv.Pages * kv.Layers {
-		page, layer := i/kv.Layers, i%kv.Layers
-		k := kv.Of(layer)
-		for plane := range k.layer().elements() / k.HeadDim {
+	used := make([]bool, 3*4*64)
+	for layer := range layered {
+		k := layered.Of(pool, layer)
+		if k.LayerStart(layer) != start || k.PageBytes() != 4*4*64 || k.Layers != 3 {
+			t.Fatalf("layer %d is at %d of %d bytes, want %d", layer, k.LayerStart(layer), k.PageBytes(), start)
+		}
+		for i := range k.Pages * k.layer().elements() / k.HeadDim {
+			page, plane := i%k.Pages, i/k.Pages
 			at := k.at(page, layer, plane/k.Heads, plane%k.Heads)
-			begin := int(int64(page)*kv.PageBytes()+kv.LayerStart(layer)) / 4
-			if at < begin || at+k.HeadDim*kv.PageTokens > begin+int(kv.LayerBytes(layer)/4) {
+			if begin := page*4*64 + int(start/4); at < begin || at+4*k.HeadDim > begin+int(bytes[layer]/4) {
 				t.Fatalf("plane %d of layer %d is at %d, outside of the layer", plane, layer, at)
 			}
-			for j := range k.HeadDim * kv.PageTokens {
+			for j := range 4 * k.HeadDim {
 				if used[at+j] {
 					t.Fatalf("element %d of plane %d of layer %d overlaps another", j, plane, layer)
 				}
 				used[at+j] = true
 			}
 		}
+		start += bytes[layer]
 	}
 	if slices.Contains(used, false) {
 		t.Error("a page has elements that belong to no layer")
 	}
 }
 
-// Values that are part of their keys have one place.
+// Values that are part of their keys have one place, in pages of equal layers too.
 func TestValuesInKeys(t *testing.T) {
-	kv := layered().Of(1)
-	if kv.at(1, 1, 0, 0) != kv.at(1, 1, 1, 0) {
-		t.Error("values are elsewhere than keys")
+	for _, kv := range []KV{layered.Of(KV{Pages: 3, PageTokens: 4}, 1),
+		{Pages: 3, PageTokens: 4, Layers: 3, Heads: 1, HeadDim: 20, Values: 16}} {
+		if kv.at(1, 1, 0, 0) != kv.at(1, 1, 1, 0) {
+			t.Errorf("%+v: values are elsewhere than keys", kv)
+		}
 	}
 }
 
-// Ops refuse a pool that has another geometry for their layer, or another number of layers.
+// Ops refuse a pool of another size, and a layer that does not lie in the page.
 func TestLayersAreChecked(t *testing.T) {
-	kv := layered()
-	kv.Data = device.NewBuffer(1, 1, kv.PageBytes()*int64(kv.Pages))
-	for layer := range kv.Layers {
-		if err := errors.Join(kv.Of(layer).check(layer), kv.checkPages()); err != nil {
-			t.Errorf("layer %d: %v", layer, err)
-		}
-		if err := kv.Of((layer + 1) % 3).check(layer); !errors.Is(err, device.ErrBadShape) {
-			t.Errorf("layer %d with the geometry of the next: %v", layer, err)
-		}
+	good := layered.Of(KV{Pages: 3, PageTokens: 4}, 2)
+	good.Data = device.NewBuffer(1, 1, good.PageBytes()*3)
+	if err := good.check(2); err != nil {
+		t.Fatal(err)
 	}
-	if err := kv.check(0); !errors.Is(err, device.ErrBadShape) {
-		t.Errorf("no geometry: %v", err)
-	}
-	kv.Layers = 2
-	kv.Data = kv.Data.Slice(0, kv.PageBytes()*int64(kv.Pages))
-	if err := kv.checkPages(); !errors.Is(err, device.ErrBadShape) {
-		t.Errorf("two layers of three: %v", err)
+	for name, change := range map[string]func(k *KV){
+		"another page":       func(k *KV) { k.All++ },
+		"beyond the page":    func(k *KV) { k.Start += 2 },
+		"before the page":    func(k *KV) { k.Start = -1 },
+		"larger heads":       func(k *KV) { k.HeadDim = 8 },
+		"values of no key":   func(k *KV) { k.Values = 7 },
+		"negative values":    func(k *KV) { k.Values = -1 },
+		"fewer layers":       func(k *KV) { k.Layers = 2 },
+		"layers all of this": func(k *KV) { k.All = 0 },
+	} {
+		k := good
+		change(&k)
+		if err := k.check(2); !errors.Is(err, device.ErrBadShape) {
+			t.Errorf("%s: %v, wants ErrBadShape", name, err)
+		}
 	}
 }
 
@@ -84,8 +86,11 @@ func TestAttendInLayersThatDiffer(t *testing.T) {
 	defer h.Close()
 	for _, l := range []LayerKV{{2, 8, 0}, {1, 20, 16}} {
 		var results [2][]float32
-		for i, by := range []*KVLayers{nil, NewKVLayers(LayerKV{1, 4, 0}, l, LayerKV{3, 10, 0})} {
-			kv := KV{PageTokens: 4, Layers: 3, Heads: l.Heads, HeadDim: l.HeadDim, Values: l.Values, ByLayer: by}
+		for i, layers := range []KVLayers{{l, l, l}, {{1, 4, 0}, l, {3, 10, 0}}} {
+			kv := layers.Of(KV{PageTokens: 4}, 1)
+			if i == 0 {
+				kv.All, kv.Start = 0, 0
+			}
 			a := newHostAttendOf(t, h, rand.New(rand.NewPCG(1, 9)), kv, 1, 4, 50, 7)
 			if err := a.Check(); err != nil {
 				t.Fatal(err)

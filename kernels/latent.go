@@ -14,7 +14,8 @@ import (
 //
 // Of each head's q the last Rope elements are rotated and go behind the Latent elements that [HeadProduct] makes of the
 // others: q_nope·k_nope is (Wuk^T·q_nope)·latent, so attention needs no keys of heads. RoPE pairs element i with
-// i+Rope/2, as in [QKPost]. (DeepSeek-V2, 2024, section 2.1 and appendix C.)
+// i+Rope/2, as in [QKPost]; DeepSeek's checkpoints pair neighbours, so a loader reorders these rows of Q and C.
+// (DeepSeek-V2, 2024, section 2.1 and appendix C.)
 type LatentQKV struct {
 	X          device.Buffer // float32 [T][Hidden]
 	Norm       device.Buffer // float32 [Hidden]
@@ -33,7 +34,7 @@ type LatentQKV struct {
 	Handover       Handover // of the prefill class; Rounded is none
 
 	T, Layer, Hidden, Heads, Nope int
-	Eps                           float32
+	Eps, LatentEps                float32 // of Norm, of LatentNorm
 	Class                         Class
 }
 
@@ -79,7 +80,7 @@ func (o LatentQKV) row(h *device.Host, t int, q, c []float32) {
 	rotation := h.Float32(o.RoPE)[position*rope:][:rope]
 	page := int(h.Int32(o.Slots.BlockTable)[slot*o.Slots.Pages+position/o.KV.PageTokens])
 	stored := h.Float32(o.KV.Data)[o.KV.at(page, o.Layer, 0, 0)+position%o.KV.PageTokens*d:][:d]
-	rmsNorm(stored[:latent], c[:latent], h.Float32(o.LatentNorm)[:latent], o.Eps)
+	rmsNorm(stored[:latent], c[:latent], h.Float32(o.LatentNorm)[:latent], o.LatentEps)
 	copy(stored[latent:], c[latent:])
 	rotateHeads(stored[latent:], rotation)
 	for head := range o.Heads {
@@ -91,7 +92,8 @@ func (o LatentQKV) row(h *device.Host, t int, q, c []float32) {
 
 // HeadProduct multiplies a part of each head by a matrix of its own: with In and Out as rows of heads of InStride and
 // OutStride elements, Out[t][head][0 … R) = W_head·In[t][head][0 … C). Latent attention has two: from a query to
-// the latent, and from the sum of latents to a value.
+// the latent, and from the sum of latents to a value. In a checkpoint both are parts of kv_b_proj, which is
+// [Heads][Nope of a key, then a value's][Latent]; a loader transposes the first by head.
 type HeadProduct struct {
 	W   Weight        // [Heads*R][C]: the matrices of all heads
 	In  device.Buffer // float32 [T][Heads][InStride]

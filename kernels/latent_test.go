@@ -28,7 +28,7 @@ func newLatentTest(t *testing.T, heads, nope, rope, latent, value, window int) *
 	g.kv.Data = g.poisoned(int(g.kv.PageBytes()/4) * g.kv.Pages)
 	a := &latentTest{rig: g, value: value}
 	o := LatentQKV{Rows: g.rows, Slots: g.slots, KV: g.kv, Layer: 1, Hidden: latentHidden, Heads: heads, Nope: nope,
-		Eps: 1e-5}
+		Eps: 1e-5, LatentEps: 0.1}
 	o.Q, a.wq = g.weight(F32, heads*(nope+rope), latentHidden)
 	o.C, a.wc = g.weight(BF16, latent+rope, latentHidden)
 	o.Norm, a.norm = g.random(latentHidden)
@@ -107,7 +107,7 @@ func (a *latentTest) exact(seq int, n []float64) []float64 {
 	for i := range raw {
 		raw[i] = float32(c[i])
 	}
-	a.latents[seq] = append(a.latents[seq], normed(raw, a.latNorm, 1e-5))
+	a.latents[seq] = append(a.latents[seq], normed(raw, a.latNorm, 0.1))
 	a.ropes[seq] = append(a.ropes[seq], rotated(c[latent:], position, testTheta))
 	q, first := times(a.wq, n), 0
 	if a.attend.Window > 0 {
@@ -151,6 +151,25 @@ func TestLatentAttention(t *testing.T) {
 		a.step([]int{0, 0, 0, 0, 0, 0, 0, 1, 1, 1}, 12)
 		for i := range 9 {
 			a.step([]int{1, 0}[:1+i%2], 2+i%3)
+		}
+	}
+}
+
+// Attention over latents refuses deferred RoPE and rounded results, which no kernel has.
+func TestLatentAttendRefusesPostAndHandover(t *testing.T) {
+	a := newLatentTest(t, 2, 6, 4, 16, 5, 0)
+	a.attend.T, a.attend.Q, a.attend.Out = 1, a.poisoned(2*20), a.poisoned(2*16)
+	if err := a.attend.Check(); err != nil {
+		t.Fatal(err)
+	}
+	post, rounded := a.attend, a.attend
+	before, err := AllocKVBeforeRoPE(a.h, 1, 1, 20)
+	a.must(err)
+	post.Post = QKPost{RoPE: a.poisoned(20 * rigContext), BeforeRoPE: before}
+	rounded.Handover.Rounded = a.attend.Q
+	for _, op := range []Attend{post, rounded} {
+		if err := op.Check(); !errors.Is(err, device.ErrBadShape) {
+			t.Errorf("%v, wants ErrBadShape", err)
 		}
 	}
 }

@@ -20,6 +20,9 @@ func (o QKV) CUDA(q *cuda.Queue) error {
 	if d%(2*tileRows) != 0 {
 		return fmt.Errorf("%w: head size %d, which must be a multiple of %d", device.ErrBadShape, d, 2*tileRows)
 	}
+	if o.KV.All > 0 || o.KV.Values > 0 {
+		return fmt.Errorf("%w: keys and values on a GPU in pages whose layers differ", device.ErrBadShape)
+	}
 	args := o.args(q)
 	if o.hasPost() {
 		if err := o.checkPost(); err != nil {

@@ -250,7 +250,7 @@ func asFloat32(t kernels.DType, raw []byte) []float32 {
 func TestCUDAQKV(t *testing.T) {
 	b := newBoth(t)
 	for i, rows := range oddRows {
-		hidden, dim := []int{64, 80, 2048, 1040}[i%4], []int{32, 64, 96, 128}[i%4]
+		hidden, dim := []int{64, 80, 2048, 1040}[i%4], []int{32, 64, 96, 128, 256}[i%5]
 		kvHeads, group := 1+i%3, []int{1, 2, 4, 8}[i/2%4]
 		kvType := []kernels.DType{kernels.BF16, kernels.F32, kernels.F16}[i%3]
 		name := fmt.Sprintf("%d rows of %d, %d heads of %d for each of %d, KV type %d", rows, hidden, group, dim,

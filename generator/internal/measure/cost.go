@@ -16,6 +16,10 @@ func cost(op device.Op, p pass) (bytes, flops int64) {
 		return 2 * 4 * int64(o.T) * int64(o.Table.Cols), 0
 	case kernels.QKV:
 		return products(o.T, o.Q, o.K, o.V)
+	case kernels.LatentQKV:
+		return products(o.T, o.Q, o.C)
+	case kernels.HeadProduct:
+		return products(o.T, o.W)
 	case kernels.Projection:
 		return products(rowsOf(o.T, o.RowIndex, p), o.W)
 	case kernels.GateUp:
@@ -75,6 +79,11 @@ func attention(o kernels.Attend, p pass) (bytes, flops int64) {
 	if p.phase == "decode" {
 		pairs = int64(o.T) * int64(p.context)
 	}
-	bytes = int64(p.sequences()) * int64(p.context) * 2 * int64(o.KV.Heads) * int64(o.KV.HeadDim) * o.KV.DType.Size()
-	return bytes, 4 * pairs * int64(o.Heads) * int64(o.KV.HeadDim)
+	keys, values := int64(o.KV.HeadDim), int64(o.KV.HeadDim)
+	bytes = int64(p.sequences()) * int64(p.context) * int64(o.KV.Heads) * o.KV.DType.Size()
+	if o.KV.Values > 0 { // they are part of the keys
+		values = int64(o.KV.Values)
+		return bytes * keys, 2 * pairs * int64(o.Heads) * (keys + values)
+	}
+	return bytes * (keys + values), 2 * pairs * int64(o.Heads) * (keys + values)
 }

@@ -150,6 +150,15 @@ func TestOpsOfAPassAreOfItsClass(t *testing.T) {
 	}
 }
 
+// Latents are read once, as keys and as values.
+func TestCostOfLatentAttention(t *testing.T) {
+	kv := kernels.KV{DType: kernels.BF16, Heads: 1, HeadDim: 576, Values: 512}
+	bytes, flops := cost(kernels.Attend{KV: kv, T: 1, Heads: 16}, pass{"decode", 1, 1000})
+	if bytes != 1000*576*2 || flops != 2*1000*16*(576+512) {
+		t.Errorf("%d bytes and %d operations", bytes, flops)
+	}
+}
+
 // counterOf returns the device's counter of steps.
 func counterOf(t *testing.T, r *rig) device.Buffer {
 	t.Helper()

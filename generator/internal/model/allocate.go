@@ -68,10 +68,8 @@ func (s *StepMemory) allocate(dev tracked, c Config) (err error) {
 // allocatePass allocates the pool and what the layers of a pass and its head work in.
 func (s *StepMemory) allocatePass(dev tracked, c Config) (err error) {
 	g := s.Geometry
-	s.KV = kernels.KV{
-		DType: g.KVType, Pages: g.Pages + 1, PageTokens: g.PageTokens,
-		Layers: g.kvLayers(c.Layers), Heads: c.KVHeads, HeadDim: c.HeadDim,
-	}
+	s.layers = g.guarded(c.layersKV())
+	s.KV = poolOf(kernels.KV{DType: g.KVType, Pages: g.Pages + 1, PageTokens: g.PageTokens}, s.layers)
 	if s.KV.Data, err = g.allocatePool(dev, s.KV); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
@@ -21,6 +22,18 @@ func (g Geometry) kvLayers(layers int) int {
 		return 2*layers + 1
 	}
 	return layers
+}
+
+// guarded returns the layers of the pool for those of the model. A canary is like the layer after it, the last one like
+// the layer before.
+func (g Geometry) guarded(layers kernels.KVLayers) (all kernels.KVLayers) {
+	if !g.Guard {
+		return layers
+	}
+	for _, l := range layers {
+		all = append(all, l, l)
+	}
+	return append(all, layers[len(layers)-1])
 }
 
 // kvLayer returns the layer of the pool that holds the keys and values of layer i.
@@ -52,21 +65,27 @@ func (s *StepMemory) Intact(dev device.Memory) (err error) {
 		return nil
 	}
 	for _, kv := range s.Pools() {
-		err = errors.Join(err, intact(dev, kv))
+		layers := s.layers
+		if kv.All == 0 {
+			alike := kernels.LayerKV{Heads: kv.Heads, HeadDim: kv.HeadDim, Values: kv.Values}
+			layers = slices.Repeat(kernels.KVLayers{alike}, kv.Layers)
+		}
+		err = errors.Join(err, intact(dev, kv, layers.Bytes(kv)))
 	}
 	return err
 }
 
-// intact checks the canaries of one pool.
-func intact(dev device.Memory, kv kernels.KV) (err error) {
-	page, canary := make([]byte, kv.PageBytes()), poison(kv.PageBytes())
+// intact checks the canaries of one pool, whose layers have these sizes.
+func intact(dev device.Memory, kv kernels.KV, layers []int64) (err error) {
+	page, canary := make([]byte, kv.PageBytes()), poison(slices.Max(layers))
 	for p := range int64(kv.Pages) {
 		if failed := dev.Read(page, kv.Data.Slice(p*kv.PageBytes(), kv.PageBytes())); failed != nil {
 			return failed
 		}
-		for i := 0; i < kv.Layers; i += 2 {
-			n := kv.LayerBytes(i)
-			if !bytes.Equal(page[kv.LayerStart(i):][:n], canary[:n]) {
+		at := int64(0)
+		for i, n := range layers {
+			part := page[at:][:n]
+			if at += n; i%2 == 0 && !bytes.Equal(part, canary[:n]) {
 				err = errors.Join(err, fmt.Errorf("%w: KV page %d, between the layers %d and %d",
 					device.ErrOverrun, p, i/2-1, i/2))
 			}

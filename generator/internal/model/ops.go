@@ -36,7 +36,7 @@ func (p *pass) qkv(i int, h kernels.Handover) kernels.QKV {
 	return kernels.QKV{
 		X: x, Norm: w.attentionNorm, Eps: m.Config.layerEps(), HeadEps: m.Config.RMSNormEps,
 		Q: w.q, K: w.k, V: w.v, Bias: w.bias, HeadNorms: w.headNorms, WidthNorms: w.widthNorms, RoPE: m.ropeOf(i),
-		Rows: s.Rows, Slots: s.Slots, KV: s.KV, Layer: s.kvLayer(i), Out: s.q, BeforeRoPE: s.beforeRoPE,
+		Rows: s.Rows, Slots: s.Slots, KV: s.kvOf(i), Layer: s.kvLayer(i), Out: s.q, BeforeRoPE: s.beforeRoPE,
 		T: p.Rows, Hidden: m.Config.layerInput(), Heads: m.Config.Heads,
 		Class: p.Class, Workspace: s.hiddenWorkspace(), Handover: h,
 	}
@@ -56,7 +56,7 @@ func (m *Model) ropeOf(i int) device.Buffer {
 func (p *pass) attend(i int, h kernels.Handover) kernels.Attend {
 	c, s := p.model.Config, p.memory
 	return kernels.Attend{
-		Q: s.q, Rows: s.Rows, Slots: s.Slots, KV: s.KV, Layer: s.kvLayer(i), Out: s.attended,
+		Q: s.q, Rows: s.Rows, Slots: s.Slots, KV: s.kvOf(i), Layer: s.kvLayer(i), Out: s.attended,
 		T: p.Rows, Heads: c.Heads, Scale: c.attentionScale(), Softcap: c.ScoreCap, Sinks: p.model.layers[i].sinks,
 		Window: c.Window(i),
 		Class:  p.Class, Workspace: s.attendWorkspace, Handover: h,

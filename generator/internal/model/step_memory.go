@@ -61,6 +61,7 @@ type StepMemory struct {
 	Slots  kernels.Slots
 	Rows   kernels.Rows
 	KV     kernels.KV
+	layers kernels.KVLayers // of KV
 
 	restored                 device.Buffer  // int32 [RingSlots][RestoreWords]: slots to restore before a step, pinned
 	restoredMap              *device.Mapped // the same as the host sees it

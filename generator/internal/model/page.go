@@ -1,0 +1,31 @@
+package model
+
+import (
+	"slices"
+
+	"reel.internal/reel/kernels"
+)
+
+// layersKV returns what a page holds of each layer of the model. Families whose layers differ, or that store a latent,
+// differ here.
+func (c Config) layersKV() kernels.KVLayers {
+	return slices.Repeat(kernels.KVLayers{{Heads: c.KVHeads, HeadDim: c.HeadDim}}, c.Layers)
+}
+
+// poolOf returns a pool whose pages have these layers, without memory. Layers that are all alike need no places of their
+// own: a GPU has its fastest kernels for them.
+func poolOf(kv kernels.KV, layers kernels.KVLayers) kernels.KV {
+	kv = layers.Of(kv, 0)
+	if len(slices.Compact(slices.Clone(layers))) == 1 {
+		kv.Start, kv.All = 0, 0
+	}
+	return kv
+}
+
+// kvOf returns the pool as the ops of layer i take it.
+func (s *StepMemory) kvOf(i int) kernels.KV {
+	if s.KV.All == 0 {
+		return s.KV
+	}
+	return s.layers.Of(s.KV, s.kvLayer(i))
+}
