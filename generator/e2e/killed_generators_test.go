@@ -276,8 +276,8 @@ func TestOtherModelIsSeen(t *testing.T) {
 	dir, weights := checkpoint(t)
 	u := startUndying(t, 1, "--model", dir)
 	url := gatewayOf(t, u.sockets...)
-	q := streamed{"/v1/completions",
-		`{"prompt": "ROMEO:", "max_tokens": 900, "temperature": 0, "stream": true, "ignore_eos": true}`}
+	q := streamed{"/v1/completions", fmt.Sprintf(`{"prompt": "ROMEO:", "max_tokens": %d, "temperature": 0,
+		"stream": true, "ignore_eos": true}`, scaled(900, 300))}
 	var none, heard atomic.Int64
 	want := send(url, q, &none)
 	must(t, os.WriteFile(filepath.Join(dir, "other"), otherWeights(weights), 0o600))
