@@ -6,6 +6,7 @@ import (
 	"net"
 	"runtime"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -313,4 +314,44 @@ func TestLost(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	<-c.Lost()
+}
+
+// resetConn fails writes, once it is told to, as a socket does whose other end was closed with unread bytes.
+type resetConn struct {
+	net.Conn
+	reset atomic.Bool
+	tried chan struct{}
+}
+
+// Write fails after reset.
+func (c *resetConn) Write(b []byte) (int, error) {
+	if !c.reset.Load() {
+		return c.Conn.Write(b)
+	}
+	close(c.tried)
+	return 0, syscall.ECONNRESET
+}
+
+// The reason that a generator sends before it closes the connection is told, whichever error a write meets meanwhile.
+func TestReasonBehindAReset(t *testing.T) {
+	ours, theirs := net.Pipe()
+	go fakegen.New(fakegen.Script{}).ServeConn(theirs)
+	conn := &resetConn{Conn: ours, tried: make(chan struct{})}
+	c, err := greet(t.Context(), conn, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	conn.reset.Store(true)
+	go func() {
+		<-conn.tried
+		frame, _ := protocol.AppendFrame(nil, protocol.Errorf(protocol.CodeDraining, "", "it stops"))
+		_, _ = theirs.Write(frame)
+		_ = theirs.Close()
+	}()
+	_, err = collect(t.Context(), c, Request{Prompt: "one"})
+	var told *Error
+	if !errors.As(err, &told) || told.Code != protocol.CodeDraining {
+		t.Errorf("got %v", err)
+	}
 }

@@ -72,7 +72,7 @@ PERL
 	{ echo "[Service]"; echo ExecStart=; sed -n 's/^\(ExecStart=.*\)--device cuda/\1--device host/p' "$here/reel-generator@.service"; } >"$instances"
 	for name in capulet montague; do : >"$root/etc/reel/generator@$name.env"; done
 	within sh -c 'echo "REEL_GATEWAY_FLAGS=--health-listen 127.0.0.1:8090 --generator capulet=/run/reel/capulet.sock --generator montague=/run/reel/montague.sock" >>/etc/reel/gateway.env'
-	within sh -c 'systemctl daemon-reload && systemctl enable --now reel-generator@capulet.socket reel-generator@montague.socket && systemctl restart reel-gateway'
+	within sh -c 'systemctl daemon-reload && systemctl enable --now reel-generator@capulet.socket reel-generator@montague.socket && systemctl restart reel-gateway' >/dev/null 2>&1
 	test "$(within stat -c '%U:%G %a' /run/reel/capulet.sock /run/reel/capulet.state | tr '\n' ' ')" = "reel:reel 660 reel:reel 640 " ||
 		fail "modes: $(within stat -c '%U:%G %a' /run/reel/capulet.sock /run/reel/capulet.state)"
 	for path in ready metrics health; do
@@ -89,6 +89,6 @@ PERL
 		! within su ada -c "cd / && sg reel -c 'reel --socket /run/reel/montague.sock sleep'" >/dev/null 2>&1 || fail "any user may have it sleep"
 		say capulet
 	done
-	within sh -c 'systemctl disable --now reel-generator@capulet.socket reel-generator@montague.socket && systemctl stop reel-generator@capulet reel-generator@montague'
+	within sh -c 'systemctl disable --now reel-generator@capulet.socket reel-generator@montague.socket && systemctl stop reel-generator@capulet reel-generator@montague' >/dev/null 2>&1
 	within sh -c 'sed -i /^REEL_GATEWAY_FLAGS/d /etc/reel/gateway.env && systemctl restart reel-gateway'
 }

@@ -2,8 +2,10 @@ package gateway
 
 import (
 	"errors"
+	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -283,5 +285,46 @@ func TestRoomAfterGivingUp(t *testing.T) {
 	s.backends.list[1].list[0].setCrowded("host")
 	if status, body := s.post("/v1/chat/completions", chatWith("wanted")); status != http.StatusOK || asks(g) != 1 {
 		t.Errorf("%d %s, asked %d times", status, body, asks(g))
+	}
+}
+
+// TestQuestionsConnectionAsks: the connection for questions asks one at once, because a generator does not sleep while a
+// new connection may have its first request on the way.
+func TestQuestionsConnectionAsks(t *testing.T) {
+	g, socket := fake(t, fakegen.Script{Model: "one"})
+	s := serve(t, Options{Generators: []Generator{{Socket: socket}}})
+	if _, err := s.backends.list[0].describe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Wait(within(t, 10*time.Second), func(m any) bool { _, is := m.(*protocol.StatusRequest); return is }); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWokenGeneratorIsAwaited: a request that wakes a generator is served though the first processes that take its
+// connection end without a word; one for a generator that is there and does so is not repeated for long.
+func TestWokenGeneratorIsAwaited(t *testing.T) {
+	for _, sleeps := range []bool{true, false} {
+		socket := filepath.Join(t.TempDir(), "g.sock")
+		l, err := net.Listen("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if sleeps {
+			asleepAt(t, socket, "one")
+		}
+		go func() {
+			for range 3 {
+				if c, err := l.Accept(); err == nil {
+					_ = c.Close()
+				}
+			}
+			fakegen.New(fakegen.Script{Chat: true, Model: "one"}).Serve(l)
+		}()
+		s := serve(t, Options{Generators: []Generator{{Name: "one", Socket: socket}}})
+		if status, body := s.post("/v1/chat/completions", chatWith("one")); (status == http.StatusOK) != sleeps {
+			t.Errorf("asleep %t: %d %s", sleeps, status, body)
+		}
 	}
 }
