@@ -177,8 +177,7 @@ var goldens = []golden{
 	{name: "embedding", from: "generator", means: "Answers embed 20.",
 		msg: &Embedding{Type: TypeEmbedding, ID: 20, Vector: Vector{1, -0.5, 0},
 			Usage:  Usage{PromptTokens: 20, CachedTokens: 16},
-			Timing: Timing{QueueMS: 0.125, PrefillMS: 4.5, TTFTMS: 4.75, TotalMS: 4.75},
-			Graphs: Graphs{Precaptured: 1}}},
+			Timing: Timing{QueueMS: 0.125, PrefillMS: 4.5, TTFTMS: 4.75, TotalMS: 4.75}, Graphs: Graphs{Precaptured: 1}}},
 
 	{name: "refused-list", from: "client", means: "A list that declares 4,294,967,295 elements and holds none.",
 		body: "\xdd\xff\xff\xff\xff", refused: CodeBadFrame},

@@ -216,8 +216,7 @@ func (b *backend) embed(ctx context.Context, user string, req client.EmbedReques
 }
 
 // embedOnce runs req on one connection.
-func (b *backend) embedOnce(ctx context.Context, user string, req client.EmbedRequest) (v *client.Embedding,
-	err error) {
+func (b *backend) embedOnce(ctx context.Context, user string, req client.EmbedRequest) (v *client.Embedding, err error) {
 	l, err := b.borrow(ctx, user)
 	if err != nil {
 		return nil, err
