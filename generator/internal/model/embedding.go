@@ -167,9 +167,18 @@ func (e *Embedding) readPrompts(read func(string) ([]byte, error)) error {
 		return fmt.Errorf("model: %s: default_prompt_name is %.40q, and prompts has none of that name", promptsFile,
 			f.Default)
 	}
+	for name := range f.Prompts {
+		if len(f.Prompts) > maxPrompts || name == "" || len(name) > maxPromptName {
+			return fmt.Errorf("model: %s: %d prompts, one of them named %.40q: wants at most %d with names of 1 to %d bytes",
+				promptsFile, len(f.Prompts), name, maxPrompts, maxPromptName)
+		}
+	}
 	e.Prompts, e.Default = f.Prompts, f.Default
 	return nil
 }
+
+// Bounds of a checkpoint's own prompts, whose names every client is told.
+const maxPrompts, maxPromptName = 64, 64
 
 // boundText lowers the context to the longest text that the checkpoint's own pipeline takes.
 func (c *Config) boundText(read func(string) ([]byte, error)) error {

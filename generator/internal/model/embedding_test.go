@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"math"
 	"os"
@@ -279,6 +280,9 @@ func TestEmbedderIsRefused(t *testing.T) {
 		"modules.json: unexpected": {pipeline(`{`), nil},
 		"do_lower_case":            {beside(lengths, `{"do_lower_case": true}`), model.ErrUnsupported},
 		"max_seq_length is 0":      {beside(lengths, `{"max_seq_length": 0}`), nil},
+		"65 prompts":               {beside(prompts, `{"prompts": {`+manyPrompts(65)+`}}`), nil},
+		"names of 1 to 64":         {beside(prompts, `{"prompts": {"`+strings.Repeat("a", 65)+`": ""}}`), nil},
+		"named \"\"":               {beside(prompts, `{"prompts": {"": "x"}}`), nil},
 		"default_prompt_name":      {beside(prompts, `{"default_prompt_name": "query"}`), nil},
 		"without a head":           {checkpointSays{architecture: "Qwen3Model"}, model.ErrUnsupported},
 	} {
@@ -287,6 +291,15 @@ func TestEmbedderIsRefused(t *testing.T) {
 			t.Errorf("%v, want an error with %q", err, says)
 		}
 	}
+}
+
+// manyPrompts returns n prompts as fields of a JSON object.
+func manyPrompts(n int) string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf(`"p%d": ""`, i))
+	}
+	return strings.Join(all, ",")
 }
 
 // A checkpoint's own bound of a text bounds the context, and prompts come with their names.
