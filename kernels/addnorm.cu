@@ -4,7 +4,7 @@
 #include "ptx/sums.cuh"
 
 constexpr int ADD_NORM_THREADS = 256; // few, so that blocks of the next product fit beside it
-constexpr int ADD_NORM_QUADS = 6;     // of the row that a thread keeps in registers: 6144 columns in all
+constexpr int ADD_NORM_QUADS = 5;     // of the row that a thread keeps in registers: 5120 columns in all
 
 struct AddNormArgs {
 	const float *branch; // [T][cols]

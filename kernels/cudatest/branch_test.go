@@ -58,7 +58,7 @@ func (b *both) branches(dtype kernels.DType, rows, in, out int) {
 // A row has the same bits among others.
 func TestCUDAOpAddNorm(t *testing.T) {
 	b := newBoth(t)
-	for _, cols := range []int{4, 36, 2048, 2052, 3584, 6144, 10244} {
+	for _, cols := range []int{4, 36, 2048, 2052, 3584, 5120, 10244} {
 		const rows = 5
 		branch, norm, start := b.normal(rows*cols, 3), put(b, b.powers(cols)), b.normal(rows*cols, 1)
 		index := put(b, []int32{0, 1, 2, -1, -1})
@@ -159,4 +159,35 @@ func TestCUDAOpWidthNorms(t *testing.T) {
 		got, want := read[float32](b, 1, raw.Data), read[float32](b, 0, host.Data)
 		b.rowsWithin("k and v, deferred", got, want, half, 1e-3)
 	})
+}
+
+// BenchmarkCUDABranches measures the feed-forward of Gemma 3 4B, for generated rows and for a prompt, with a down
+// projection that adds and with one that a norm follows. The time is that of a layer divided by its ops, two or three.
+func BenchmarkCUDABranches(t *testing.B) {
+	const hidden, inner, layers = 2560, 10240, 3 // larger than an L2 cache
+	for _, rows := range []int{1, 8, 400} {
+		for _, normed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d-rows-normed-%t", rows, normed), func(t *testing.B) {
+				b := newBoth(t)
+				x, mid, branch := put(b, b.normal(rows*hidden, 1))[1], b.poisoned(rows * inner)[1], b.poisoned(rows * hidden)[1]
+				norm, workspace := put(b, b.powers(hidden))[1], b.workspaceFor(rows, inner)
+				var ops []device.Op
+				for range layers {
+					gate, up, down := b.matrix(kernels.BF16, inner, hidden)[1], b.matrix(kernels.BF16, inner, hidden)[1],
+						b.matrix(kernels.BF16, hidden, inner)[1]
+					project := kernels.Projection{W: down, In: mid, X: x, T: rows, Workspace: workspace,
+						Class: classOf(rows > 8), Store: normed}
+					ops = append(ops, kernels.GateUp{X: x, Norm: norm, Gate: gate, Up: up, Out: mid, T: rows, Eps: 1e-6,
+						Workspace: workspace, Class: classOf(rows > 8), Activation: kernels.GELUTanh})
+					if normed {
+						project.X = branch
+					}
+					if ops = append(ops, project); normed {
+						ops = append(ops, kernels.AddNorm{Branch: branch, Norm: norm, X: x, T: rows, Cols: hidden, Eps: 1e-6})
+					}
+				}
+				b.perLaunch(t, float64(3*2*hidden*inner*layers)/float64(len(ops)), ops...)
+			})
+		}
+	}
 }
