@@ -131,7 +131,7 @@ func TestEmbeddingsBesideOthers(t *testing.T) {
 		return tokens
 	}
 	texts, prefix := [][]int32{random(512)}, random(200) // one fills the context
-	for range scaled(96, 40) {
+	for range scaled(96, 12) {
 		texts = append(texts, slices.Concat(prefix[:r.IntN(200)], random(1+r.IntN(20))))
 	}
 	alone := serve(t, "--model", embedderDir, "--max-graphs", "0", "--cache-scope", "off", "--max-batch", "1").client()
