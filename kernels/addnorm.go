@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"errors"
+	"slices"
 
 	"reel.internal/reel/kernels/device"
 )
@@ -33,7 +34,8 @@ func (o AddNorm) Check() error {
 func (o AddNorm) Host(h *device.Host) {
 	branch, x, rows := h.Float32(o.Branch), h.Float32(o.X), o.T
 	if !o.RowIndex.IsZero() {
-		for rows = 0; rows < o.T && h.Int32(o.RowIndex)[rows] >= 0; rows++ {
+		if i := slices.Index(h.Int32(o.RowIndex)[:o.T], -1); i >= 0 {
+			rows = i
 		}
 	}
 	n := normRows(h, branch, h.Float32(o.Norm)[:o.Cols], o.Eps, rows)
