@@ -312,3 +312,54 @@ func TestEmbedderBoundsAndPrompts(t *testing.T) {
 		t.Errorf("context %d, %+v, %v", c.Context, c.Embedding, err)
 	}
 }
+
+// The vector of every family, multiplied by its head, gives the logits of transformers: it is what the head would read.
+func TestVectorsOfFamiliesAreWhatHeadsRead(t *testing.T) {
+	for _, name := range families {
+		t.Run(name, func(t *testing.T) {
+			c, w := checkpoint(t, name)
+			head, err := w.Tensor("lm_head.weight")
+			if c.TiedHead {
+				head, err = w.Tensor("model.embed_tokens.weight")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Embedding, c.TiedHead = &model.Embedding{}, true
+			h := device.NewHost(device.HostOptions{})
+			t.Cleanup(h.Close)
+			m, err := model.Load(h, c, w, func(float64) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, g := range loadGolden(t, filepath.Join("testdata", name), 5, c.Vocab)[1:4] {
+				r := newRunner(t, h, m, 128, kernels.F32)
+				v := make([]float32, c.Hidden)
+				r.prompt(g.Tokens, 128)
+				r.memory.Vector(r.next-1, 0, v)
+				r.free()
+				if e := relativeError(logitsOf(c, head, v), g.logits); !(e < 1e-4) {
+					t.Errorf("%d tokens: logits of the vector differ by %.1e relative, want under 1e-4", len(g.Tokens), e)
+				}
+			}
+		})
+	}
+}
+
+// logitsOf multiplies a vector by a head, and does to the product what the config says of logits.
+func logitsOf(c model.Config, head weights.Tensor, v []float32) (logits []float32) {
+	for id := range c.Vocab {
+		var sum float64
+		for i, f := range v {
+			sum += float64(f) * float64(head.Float(id*c.Hidden+i))
+		}
+		if d := float64(c.LogitsDivisor); d != 0 {
+			sum /= d
+		}
+		if most := float64(c.LogitsCap); most != 0 {
+			sum = most * math.Tanh(sum/most)
+		}
+		logits = append(logits, float32(sum))
+	}
+	return logits
+}

@@ -292,10 +292,10 @@ func (l *loader) normWeights(name string) []float32 {
 	return w
 }
 
-// finalNorm loads the norm before the head, which divides the logits too.
+// finalNorm loads the norm before the head, which divides the logits too, or that of embeddings, which does not.
 func (l *loader) finalNorm() device.Buffer {
 	by := float32(1)
-	if d := l.model.Config.LogitsDivisor; d != 0 {
+	if d := l.model.Config.LogitsDivisor; d != 0 && l.model.Config.Embedding == nil {
 		by = d
 	}
 	return l.floats(divided(l.normWeights(normName), by))

@@ -137,7 +137,7 @@ func (p *pass) sample() kernels.Sample {
 // vector takes the place of head and sample in a model for embeddings.
 func (p *pass) vector() kernels.Vector {
 	m, s := p.model, p.memory
-	return kernels.Vector{X: s.x, Index: s.Rows.Sample, Norm: m.norm, Eps: m.Config.RMSNormEps, Rows: s.Rows,
+	return kernels.Vector{X: s.x, Index: s.Rows.Sample, Norm: m.norm, Eps: m.Config.streamEps(), Rows: s.Rows,
 		Slots: s.Slots, Records: s.records, Vectors: s.vectors, T: p.Rows, N: p.Samples, Cols: m.Config.Hidden,
 		RingSlots: s.RingSlots, MaxSamples: s.MaxSamples}
 }
