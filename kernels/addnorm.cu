@@ -3,8 +3,8 @@
 #include "ptx/pdl.cuh"
 #include "ptx/sums.cuh"
 
-constexpr int ADD_NORM_THREADS = 512;
-constexpr int ADD_NORM_QUADS = 4; // of the row that a thread keeps in registers: 8192 columns in all
+constexpr int ADD_NORM_THREADS = 256; // few, so that blocks of the next product fit beside it
+constexpr int ADD_NORM_QUADS = 6;     // of the row that a thread keeps in registers: 6144 columns in all
 
 struct AddNormArgs {
 	const float *branch; // [T][cols]
@@ -15,31 +15,38 @@ struct AddNormArgs {
 	float eps;
 };
 
-// addnorm: X[t] += rmsnorm(branch[t]). A block is a row. The order of its sum depends on cols alone.
+// addnorm: X[t] += rmsnorm(branch[t]). A block is a row. The order of its sum depends on cols alone. The norm is loaded
+// before the wait, and all else of a row in one go after it.
 extern "C" __global__ void __launch_bounds__(ADD_NORM_THREADS) reel_addnorm(const __grid_constant__ AddNormArgs a) {
-	pdl_begin();
-	if (a.rows && a.rows[blockIdx.x] < 0) return;
 	const int quads = a.cols / 4;
 	const float4 *const branch = reinterpret_cast<const float4 *>(a.branch + (size_t)blockIdx.x * a.cols);
 	const float4 *const norm = reinterpret_cast<const float4 *>(a.norm);
 	float4 *const x = reinterpret_cast<float4 *>(a.x + (size_t)blockIdx.x * a.cols);
-	float4 v[ADD_NORM_QUADS];
+	float4 v[ADD_NORM_QUADS], old[ADD_NORM_QUADS], weight[ADD_NORM_QUADS];
+#pragma unroll
+	for (int n = 0; n < ADD_NORM_QUADS; n++)
+		if (const int i = threadIdx.x + n * ADD_NORM_THREADS; i < quads) weight[n] = norm[i];
+	pdl_begin();
+	if (a.rows && a.rows[blockIdx.x] < 0) return;
 	float squares = 0;
 #pragma unroll
 	for (int n = 0; n < ADD_NORM_QUADS; n++) {
 		const int i = threadIdx.x + n * ADD_NORM_THREADS;
 		v[n] = i < quads ? branch[i] : float4{0, 0, 0, 0};
-		squares += sum_of_squares(v[n]);
+		if (i < quads) old[n] = x[i];
 	}
+#pragma unroll
+	for (int n = 0; n < ADD_NORM_QUADS; n++) squares += sum_of_squares(v[n]);
 	for (int i = threadIdx.x + ADD_NORM_QUADS * ADD_NORM_THREADS; i < quads; i += ADD_NORM_THREADS)
 		squares += sum_of_squares(branch[i]);
 	const float by = rsqrtf(block_sum<ADD_NORM_THREADS>(squares) / a.cols + a.eps);
-	const auto add_to = [&](int i, const float4 &u) {
-		const float4 y = product(scaled(u, by), norm[i]), old = x[i];
-		x[i] = {old.x + y.x, old.y + y.y, old.z + y.z, old.w + y.w};
+	const auto sum = [&](const float4 &before, const float4 &u, const float4 &g) -> float4 {
+		const float4 y = product(scaled(u, by), g);
+		return {before.x + y.x, before.y + y.y, before.z + y.z, before.w + y.w};
 	};
 #pragma unroll
 	for (int n = 0; n < ADD_NORM_QUADS; n++)
-		if (const int i = threadIdx.x + n * ADD_NORM_THREADS; i < quads) add_to(i, v[n]);
-	for (int i = threadIdx.x + ADD_NORM_QUADS * ADD_NORM_THREADS; i < quads; i += ADD_NORM_THREADS) add_to(i, branch[i]);
+		if (const int i = threadIdx.x + n * ADD_NORM_THREADS; i < quads) x[i] = sum(old[n], v[n], weight[n]);
+	for (int i = threadIdx.x + ADD_NORM_QUADS * ADD_NORM_THREADS; i < quads; i += ADD_NORM_THREADS)
+		x[i] = sum(x[i], branch[i], norm[i]);
 }

@@ -10,7 +10,7 @@ import (
 	"reel.internal/reel/kernels/internal/tune"
 )
 
-const addNormThreads = 512 // ADD_NORM_THREADS of addnorm.cu
+const addNormThreads = 256 // ADD_NORM_THREADS of addnorm.cu
 
 // CUDA launches a block per row.
 func (o AddNorm) CUDA(q *cuda.Queue) error {

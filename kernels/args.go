@@ -104,6 +104,18 @@ type attendArgs struct {
 	parts, _                              int32
 }
 
+// attendLogits mirrors AttendLogits.
+type attendLogits struct {
+	sinks      uint64
+	cap, steep float32
+}
+
+// attendLogitsArgs mirrors AttendLogitsArgs.
+type attendLogitsArgs[T any] struct {
+	of     T
+	logits attendLogits
+}
+
 // attendDeferredArgs mirrors AttendDeferredArgs, which has attend as its base.
 type attendDeferredArgs struct {
 	attend attendArgs

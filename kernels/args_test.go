@@ -27,6 +27,8 @@ var arguments = []argument{
 	{cpp: "AddNormArgs", mirror: addNormArgs{}},
 	{cpp: "AttendArgs", mirror: attendArgs{}, rename: "t:T"},
 	{cpp: "BeginArgs", mirror: beginArgs{}},
+	{cpp: "AttendLogits", mirror: attendLogits{}},
+	{cpp: "AttendLogitsArgs<AttendArgs>", mirror: attendLogitsArgs[attendArgs]{}},
 	{cpp: "ChosenArgs", mirror: chosenArgs{}},
 	{cpp: "CodesArgs<ExpertDown>", mirror: codesArgs[expertDownArgs]{}, rename: "atOnce:at_once"},
 	{cpp: "CodesArgs<ExpertGateUp>", mirror: codesArgs[expertGateUpArgs]{}, rename: "atOnce:at_once"},
@@ -120,6 +122,8 @@ func layout() string {
 	// offsetof is not defined for a struct with fields in its base.
 	deferred := reflect.TypeOf(attendDeferredArgs{})
 	fmt.Fprintf(&b, "\nREEL_SIZE(AttendDeferredArgs, %d);\n", deferred.Size())
+	fmt.Fprintf(&b, "REEL_SIZE(AttendLogitsArgs<AttendDeferredArgs>, %d);\n",
+		reflect.TypeOf(attendLogitsArgs[attendDeferredArgs]{}).Size())
 	fmt.Fprintf(&b, "REEL_SIZE(AttendFromArgs, %d);\n", reflect.TypeOf(attendFromArgs{}).Size())
 	fmt.Fprintf(&b, "static_assert(sizeof(AttendArgs) == %d, \"post and earliest follow the base\");\n", deferred.Field(1).Offset)
 	fmt.Fprintf(&b, "\n#ifdef __CUDA_ARCH_FEAT_SM90_ALL%s#endif\n", sm90.String())

@@ -1,16 +1,18 @@
 #include "attention/deferred_rope.cuh"
 #include "ptx/mma.cuh"
 #include "ptx/pdl.cuh"
+#include <type_traits>
 
 // AttendSource locates keys and values for the lanes of a tile's warps. A row is one head's key or
-// value at one position; rows are counted from the start of the pool.
-template <int CHUNKS> struct AttendSource {
+// value at one position; rows are counted from the start of the pool. ANY: a row has at most 32*CHUNKS elements, else
+// more than 32*(CHUNKS-1) too.
+template <int CHUNKS, bool ANY> struct AttendSource {
 	static constexpr int HALVES = (CHUNKS + 1) / 2;
 	const int32_t *table;
 	const uint4 *keys, *values; // this lane's part of the pool's first row
 	uint32_t first, page;       // row of this layer and KV head in page 0; rows per page
 	int shift, chunks;          // 1<<shift tokens per page; 16-byte chunks per row
-	int key, value;             // the lane's last chunk of a row, or an earlier one if the row has no more
+	int key, value;             // the lane's last chunk of a row, or an earlier one if the row has no more; ANY: the row's
 
 	__device__ __forceinline__ AttendSource(const AttendArgs &a, const AttendTile &tile) {
 		const int in = threadIdx.x % 32 / 4, by = threadIdx.x % 4;
@@ -20,8 +22,8 @@ template <int CHUNKS> struct AttendSource {
 		page = plane * 2 * a.layers, first = plane * 2 * a.layer + ((uint32_t)tile.kvHead << shift);
 		keys = (const uint4 *)a.pool + by;
 		values = (const uint4 *)a.pool + (size_t)plane * chunks + in;
-		key = 4 * (CHUNKS - 1) + by < chunks ? 4 * (CHUNKS - 1) : -by;
-		value = 8 * (HALVES - 1) + in < chunks ? 8 * (HALVES - 1) : -in;
+		key = ANY ? chunks - 1 - by : 4 * (CHUNKS - 1) + by < chunks ? 4 * (CHUNKS - 1) : -by;
+		value = ANY ? chunks - 1 - in : 8 * (HALVES - 1) + in < chunks ? 8 * (HALVES - 1) : -in;
 	}
 	// row_of returns lane l's row: that of position from+l, or of the nearest position that the
 	// tile sees and the pool has. Memory further on may hold NaN, and 0·NaN is NaN.
@@ -36,33 +38,34 @@ template <int CHUNKS> struct AttendSource {
 // AttendBlock is a warp's block of positions in registers, in the layout of mma operands. `in` is
 // lane/4 and `by` lane%4.
 template <int CHUNKS> struct AttendBlock {
-	static constexpr int HALVES = (CHUNKS + 1) / 2;
-	uint4 key[4][CHUNKS];   // [i][j]: elements 32j + 8by + 0…7 of position 8i+in
-	uint4 value[HALVES][8]; // [h][i]: elements 64h + 8in + 0…7 of position 16(i/4) + 2by + {0, 1, 8, 9}[i%4]
+	static constexpr int HALVES = (CHUNKS + 1) / 2, BLOCK = AttendSplits<CHUNKS>::BLOCK;
+	uint4 key[BLOCK / 8][CHUNKS];   // [i][j]: elements 32j + 8by + 0…7 of position 8i+in
+	uint4 value[HALVES][BLOCK / 4]; // [h][i]: elements 64h + 8in + 0…7 of position 16(i/4) + 2by + {0, 1, 8, 9}[i%4]
 
 	// Start loads of keys and values, rows as AttendSource::row_of gives them. Chunks of no
 	// position or no element are multiplied by 0 or ignored. The loads are never conditional within
 	// the loop: a register that may keep its value is loaded elsewhere and moved, and the move
 	// waits for the load.
-	__device__ __forceinline__ void load_keys(const AttendSource<CHUNKS> &s, uint32_t rows) {
+	template <bool ANY> __device__ __forceinline__ void load_keys(const AttendSource<CHUNKS, ANY> &s, uint32_t rows) {
 		const int in = threadIdx.x % 32 / 4;
 #pragma unroll
-		for (int i = 0; i < 4; i++) {
+		for (int i = 0; i < BLOCK / 8; i++) {
 			const uint4 *k = s.keys + (uint64_t)__shfl_sync(~0u, rows, 8 * i + in) * (uint32_t)s.chunks;
 #pragma unroll
-			for (int j = 0; j < CHUNKS - 1; j++) load_l2(key[i][j], k + 4 * j);
-			load_l2(key[i][CHUNKS - 1], k + s.key);
+			for (int j = 0; j < CHUNKS - 1; j++) load_l2(key[i][j], k + (ANY ? min(4 * j, s.key) : 4 * j));
+			load_l2(key[i][CHUNKS - 1], k + (ANY ? min(4 * (CHUNKS - 1), s.key) : s.key));
 		}
 	}
-	__device__ __forceinline__ void load_values(const AttendSource<CHUNKS> &s, uint32_t rows) {
+	template <bool ANY> __device__ __forceinline__ void load_values(
+		const AttendSource<CHUNKS, ANY> &s, uint32_t rows) {
 		const int two = 2 * (threadIdx.x % 4);
 #pragma unroll
-		for (int i = 0; i < 8; i++) {
+		for (int i = 0; i < BLOCK / 4; i++) {
 			const int row = 16 * (i / 4) + i % 2 + i / 2 % 2 * 8;
 			const uint4 *v = s.values + (uint64_t)__shfl_sync(~0u, rows, row + two) * (uint32_t)s.chunks;
 #pragma unroll
-			for (int h = 0; h < HALVES - 1; h++) load_l2(value[h][i], v + 8 * h);
-			load_l2(value[HALVES - 1][i], v + s.value);
+			for (int h = 0; h < HALVES - 1; h++) load_l2(value[h][i], v + (ANY ? min(8 * h, s.value) : 8 * h));
+			load_l2(value[HALVES - 1][i], v + (ANY ? min(8 * (HALVES - 1), s.value) : s.value));
 		}
 	}
 };
@@ -99,27 +102,61 @@ template <int CHUNKS> struct AttendQueries {
 	}
 };
 
+// AttendSharedQueries is the same in shared memory, for heads whose keys and values leave no registers for queries.
+template <int CHUNKS> struct AttendSharedQueries {
+	struct {
+		const uint16_t *at; // [ENTRIES][32*CHUNKS]
+
+		__device__ __forceinline__ uint4 operator[](int j) const {
+			return *(const uint4 *)(at + 32 * (threadIdx.x % 32 / 4 * CHUNKS + j) + 8 * (threadIdx.x % 4));
+		}
+	} v;
+
+	// load rounds the tile's queries, with all THREADS of the block. A barrier must follow.
+	template <int THREADS, class Tile> __device__ __forceinline__ void load(const AttendArgs &a, const Tile &tile) {
+		__shared__ __align__(16) uint16_t all[ENTRIES * 32 * CHUNKS];
+		v.at = all;
+#pragma unroll 1
+		for (int i = threadIdx.x; i < ENTRIES * 4 * CHUNKS; i += THREADS) {
+			const int entry = i / (4 * CHUNKS), element = i % (4 * CHUNKS) * 8;
+			float4 x = {}, y = {};
+			if (entry < tile.group && element < a.dim) {
+				const float4 *q = (const float4 *)(a.q + tile.index(a, entry) * a.dim + element);
+				x = __ldcg(q), y = __ldcg(q + 1);
+			}
+			*(uint4 *)(all + 8 * i) = {attend_pack(x.x, x.y), attend_pack(x.z, x.w), attend_pack(y.x, y.y),
+				attend_pack(y.z, y.w)};
+		}
+	}
+	// load_processed takes heads after QK post-processing where they are. Entries past the tile's group give results
+	// that nobody reads.
+	__device__ __forceinline__ void load_processed(const uint16_t *processed, const AttendTile &) { v.at = processed; }
+};
+
 // AttendWeights is a warp's scores, later weights, of its block: s[i][c] belongs to entry `in` and
 // position 8i + 2by + c. The other results of mma are unused.
 template <int CHUNKS> struct AttendWeights {
-	float s[4][4];
+	static constexpr int BLOCK = AttendSplits<CHUNKS>::BLOCK;
+	float s[BLOCK / 8][4];
 	float most, weight; // largest score, and the lane's part of the sum of weights
 
-	__device__ __forceinline__ void score(const AttendQueries<CHUNKS> &q, const AttendBlock<CHUNKS> &b) {
+	template <class Queries> __device__ __forceinline__ void score(const Queries &q, const AttendBlock<CHUNKS> &b) {
 #pragma unroll
-		for (int i = 0; i < 4; i++) s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0;
+		for (int i = 0; i < BLOCK / 8; i++) s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0;
 #pragma unroll
 		for (int j = 0; j < CHUNKS; j++) {
 #pragma unroll
-			for (int i = 0; i < 4; i++) mma_bf16(s[i], q.v[j].x, 0, q.v[j].y, 0, b.key[i][j].x, b.key[i][j].y);
+			for (int i = 0; i < BLOCK / 8; i++)
+				mma_bf16(s[i], q.v[j].x, 0, q.v[j].y, 0, b.key[i][j].x, b.key[i][j].y);
 #pragma unroll
-			for (int i = 0; i < 4; i++) mma_bf16(s[i], q.v[j].z, 0, q.v[j].w, 0, b.key[i][j].z, b.key[i][j].w);
+			for (int i = 0; i < BLOCK / 8; i++)
+				mma_bf16(s[i], q.v[j].z, 0, q.v[j].w, 0, b.key[i][j].z, b.key[i][j].w);
 		}
 	}
 
 	// score_own replaces the score of the block's position `at` by that of the row's own key k,
 	// which the pool did not have.
-	__device__ __forceinline__ void score_own(const AttendQueries<CHUNKS> &q, const uint16_t *k, int at) {
+	template <class Queries> __device__ __forceinline__ void score_own(const Queries &q, const uint16_t *k, int at) {
 		const int by = threadIdx.x % 4;
 		float x[4] = {}; // all columns of B hold the same key
 #pragma unroll
@@ -129,20 +166,21 @@ template <int CHUNKS> struct AttendWeights {
 			mma_bf16(x, q.v[j].z, 0, q.v[j].w, 0, own.z, own.w);
 		}
 #pragma unroll
-		for (int i = 0; i < 8; i++)
+		for (int i = 0; i < BLOCK / 4; i++)
 			if (i / 2 * 8 + 2 * by + i % 2 == at) s[i / 2][i % 2] = x[i % 2];
 	}
 
-	// mask sets scores of positions that the entry does not see to -infinity, and finds the largest
-	// score.
-	template <class Tile> __device__ __forceinline__ void mask(const AttendArgs &a, const Tile &tile, int from) {
+	// mask scales and bounds scores, sets those of positions that the entry does not see to -infinity, and finds the
+	// largest score.
+	template <class Tile, class Logits> __device__ __forceinline__ void mask(
+		const AttendArgs &a, const Logits &logits, const Tile &tile, int from) {
 		const int by = threadIdx.x % 4;
 		most = -INFINITY;
 #pragma unroll
-		for (int i = 0; i < 8; i++) {
+		for (int i = 0; i < BLOCK / 4; i++) {
 			float &x = s[i / 2][i % 2];
 			const int p = from + i / 2 * 8 + 2 * by + i % 2;
-			x = p >= tile.begin() && p <= tile.end() ? x * a.scale : -INFINITY;
+			x = p >= tile.begin() && p <= tile.end() ? logits.score(x, a.scale) : -INFINITY;
 			most = fmaxf(most, x);
 		}
 		most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
@@ -153,7 +191,7 @@ template <int CHUNKS> struct AttendWeights {
 		const float base = most == -INFINITY ? 0 : most;
 		weight = 0;
 #pragma unroll
-		for (int i = 0; i < 8; i++) {
+		for (int i = 0; i < BLOCK / 4; i++) {
 			float &x = s[i / 2][i % 2];
 			// The sum of weights uses the rounded weights that multiply the values.
 			x = __bfloat162float(__float2bfloat16_rn(exp2_approx(x - base)));
@@ -169,16 +207,16 @@ template <int CHUNKS> struct AttendWeights {
 		const AttendBlock<CHUNKS> &b, const AttendTile &tile, int from, const uint16_t *v, float *sums) const {
 		constexpr int HALVES = AttendBlock<CHUNKS>::HALVES;
 		const int in = threadIdx.x % 32 / 4, by = threadIdx.x % 4;
-		uint32_t w[4];
+		uint32_t w[BLOCK / 8];
 #pragma unroll
-		for (int i = 0; i < 4; i++) w[i] = attend_pack(s[i][0], s[i][1]);
+		for (int i = 0; i < BLOCK / 8; i++) w[i] = attend_pack(s[i][0], s[i][1]);
 #pragma unroll
 		for (int h = 0; h < HALVES; h++) {
 			uint4 own = {};
 			if (OWN) own = *(const uint4 *)(v + min(64 * h + 8 * in, 32 * CHUNKS - 8));
 			float y[4][4] = {}; // [u][c]: elements 64h + 8in + 2u + c/2 of entry 2by + c%2
 #pragma unroll
-			for (int half = 0; half < 2; half++) {
+			for (int half = 0; half < BLOCK / 16; half++) {
 				const uint4 *values = b.value[h] + 4 * half;
 #pragma unroll
 				for (int u = 0; u < 4; u++) {
@@ -209,9 +247,11 @@ template <int CHUNKS> struct AttendWeights {
 // not depend on the grid, on TEAMS, or on whether QK post-processing happens here
 // (AttendDeferredArgs). In a verify pass (AttendVerifyArgs) the grid is [groups of rows][KV heads × groups of ENTRIES
 // pairs of row and query head][…], and each row has the bits that it has alone.
-template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void attend(const Args &a) {
-	using Own = AttendOwnHeads<32 * CHUNKS, WARPS * TEAMS, Args>;
+template <int CHUNKS, int TEAMS, bool ANY = false, class Args, class Logits = AttendPlain>
+__device__ __forceinline__ void attend(const Args &a, const Logits &logits = {}) {
+	using Own = AttendOwnHeads<32 * CHUNKS, ANY, WARPS * TEAMS, Args>;
 	constexpr bool DEFERRED = Own::DEFERRED;
+	constexpr int BLOCK = AttendSplits<CHUNKS>::BLOCK, SPLIT = AttendSplits<CHUNKS>::SPLIT;
 	constexpr int WIDE = 64 * AttendBlock<CHUNKS>::HALVES, ALL = WARPS * TEAMS, THREADS = 32 * ALL;
 	// [2][ALL][group][WIDE], then AttendSum [group][WIDE] of earlier splits.
 	extern __shared__ __align__(128) float attend_shared[];
@@ -227,9 +267,10 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 	if (split >= splits) return;            // the context is short
 	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 	const bool whole = gridDim.z == 1 || splits - first <= TEAMS;
-	const AttendSource<CHUNKS> source(a, tile);
+	const AttendSource<CHUNKS, ANY> source(a, tile);
 	AttendBlock<CHUNKS> b;
-	AttendQueries<CHUNKS> q;
+	constexpr bool SHARED = CHUNKS > 4; // queries
+	typename std::conditional<SHARED, AttendSharedQueries<CHUNKS>, AttendQueries<CHUNKS>>::type q;
 	int from = split * SPLIT + warp * BLOCK;
 	bool live = from <= tile.last && from + BLOCK > tile.first;
 	// The table entries of the next split are loaded before this one's keys. Behind them they would
@@ -262,7 +303,7 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 		for (int i = threadIdx.x; i < tile.group * WIDE; i += THREADS) {
 			const int entry = i / WIDE, element = i % WIDE;
 			if (element >= a.dim) continue;
-			AttendSum all = {0, -INFINITY, 0};
+			AttendSum all = logits.before(a, tile, entry);
 			if (whole && split > first) all = run[i];
 #pragma unroll
 			for (int t = 0; t < TEAMS; t++) {
@@ -287,23 +328,32 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 	};
 	// The only place with loads of keys and values. If registers were loaded at two places, the
 	// compiler would load others and move them, and a move waits for its load.
-	for (bool any = false; live || split + step < splits || DEFERRED && !any; any = true) {
-		if (any && live) w.score(q, b), w.mask(a, tile, from);
+	for (bool any = false; live || split + step < splits || (DEFERRED || SHARED) && !any; any = true) {
+		if (any && live) w.score(q, b), w.mask(a, logits, tile, from);
 		__syncwarp(); // keeps the loads behind it
 		b.load_keys(source, rows);
 		if (any) store_sums(false);
+		if (DEFERRED && ANY && !any) { // before values take the registers that this needs
+			if (!newest) pdl_wait();
+			own.process();
+			__syncthreads();
+			q.load_processed(own.queries(), tile);
+		}
 		__syncwarp();
 		b.load_values(source, rows);
 		if (any) {
 			add_splits(false);
 			split += step, buffer ^= 1, from += step * SPLIT;
 			live = from <= tile.last;
-		} else {
+		} else if (!DEFERRED || !ANY) {
 			if (!newest) pdl_wait();
 			if (DEFERRED) {
 				own.process();
 				__syncthreads();
 				q.load_processed(own.queries(), tile);
+			} else if constexpr (SHARED) {
+				q.template load<THREADS>(a, tile);
+				__syncthreads();
 			} else {
 				q.load(a, tile);
 				q.round();
@@ -316,30 +366,45 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 	const bool mine = DEFERRED && live && from + BLOCK > tile.last; // the warp has the row's own position
 	if (live) w.score(q, b);
 	if (mine) w.score_own(q, own.key(), tile.last - from);
-	if (live) w.mask(a, tile, from);
+	if (live) w.mask(a, logits, tile, from);
 	store_sums(mine);
 	add_splits(true);
 	if (!whole)
 		attend_merge<WIDE, THREADS>(
-			a, tile, run, first, splits, min((int)gridDim.z, (splits - first + TEAMS - 1) / TEAMS));
+			a, logits, tile, run, first, splits, min((int)gridDim.z, (splits - first + TEAMS - 1) / TEAMS));
 }
 
 // The kernels by head size (32*CHUNKS), with the blocks per SM that registers allow: with one split per
 // block at a time and with two, the same with deferred RoPE, the same for a verify pass, and the same from
-// a position on.
+// a position on. Those of 256 are for all sizes from 136 on, and have no room for two splits at a time.
 #define ATTEND_KERNEL(NAME, CHUNKS, TEAMS, BLOCKS, ARGS)                             \
 	extern "C" __global__ void __launch_bounds__(WARPS * 32 * TEAMS, BLOCKS)         \
-		NAME(const __grid_constant__ ARGS a) { attend<CHUNKS, TEAMS>(a); }
-#define ATTEND_KERNELS(SIZE, CHUNKS, BLOCKS)                                                  \
+		NAME(const __grid_constant__ ARGS a) { attend<CHUNKS, TEAMS, (CHUNKS > 4)>(a); }
+#define ATTEND_ONE_KERNELS(SIZE, CHUNKS, BLOCKS)                                              \
 	ATTEND_KERNEL(reel_attend_##SIZE, CHUNKS, 1, BLOCKS, AttendArgs)                          \
-	ATTEND_KERNEL(reel_attend_##SIZE##_two, CHUNKS, 2, 1, AttendArgs)                         \
 	ATTEND_KERNEL(reel_attend_##SIZE##_deferred, CHUNKS, 1, BLOCKS, AttendDeferredArgs)       \
-	ATTEND_KERNEL(reel_attend_##SIZE##_two_deferred, CHUNKS, 2, 1, AttendDeferredArgs)        \
 	ATTEND_KERNEL(reel_attend_##SIZE##_verify, CHUNKS, 1, BLOCKS, AttendVerifyArgs)           \
+	ATTEND_KERNEL(reel_attend_##SIZE##_from, CHUNKS, 1, BLOCKS, AttendFromArgs)
+#define ATTEND_KERNELS(SIZE, CHUNKS, BLOCKS)                                                  \
+	ATTEND_ONE_KERNELS(SIZE, CHUNKS, BLOCKS)                                                  \
+	ATTEND_KERNEL(reel_attend_##SIZE##_two, CHUNKS, 2, 1, AttendArgs)                         \
+	ATTEND_KERNEL(reel_attend_##SIZE##_two_deferred, CHUNKS, 2, 1, AttendDeferredArgs)        \
 	ATTEND_KERNEL(reel_attend_##SIZE##_two_verify, CHUNKS, 2, 1, AttendVerifyArgs)            \
-	ATTEND_KERNEL(reel_attend_##SIZE##_from, CHUNKS, 1, BLOCKS, AttendFromArgs)               \
 	ATTEND_KERNEL(reel_attend_##SIZE##_two_from, CHUNKS, 2, 1, AttendFromArgs)
 ATTEND_KERNELS(32, 1, 3)
 ATTEND_KERNELS(64, 2, 3)
 ATTEND_KERNELS(96, 3, 2)
 ATTEND_KERNELS(128, 4, 2)
+ATTEND_ONE_KERNELS(256, 8, 2)
+
+// The same with a softcap or sinks, one split per block at a time, for all head sizes up to 32*CHUNKS.
+#define ATTEND_LOGITS_KERNEL(NAME, CHUNKS, BLOCKS, ARGS)                             \
+	extern "C" __global__ void __launch_bounds__(WARPS * 32, BLOCKS)                 \
+		NAME(const __grid_constant__ AttendLogitsArgs<ARGS> a) { attend<CHUNKS, 1, true>(a.of, a.logits); }
+#define ATTEND_LOGITS_KERNELS(SIZE, CHUNKS, BLOCKS)                                           \
+	ATTEND_LOGITS_KERNEL(reel_attend_##SIZE##_logits, CHUNKS, BLOCKS, AttendArgs)             \
+	ATTEND_LOGITS_KERNEL(reel_attend_##SIZE##_logits_deferred, CHUNKS, BLOCKS, AttendDeferredArgs) \
+	ATTEND_LOGITS_KERNEL(reel_attend_##SIZE##_logits_verify, CHUNKS, BLOCKS, AttendVerifyArgs)
+ATTEND_LOGITS_KERNELS(64, 2, 3)
+ATTEND_LOGITS_KERNELS(128, 4, 2)
+ATTEND_LOGITS_KERNELS(256, 8, 2)

@@ -20,7 +20,8 @@ type Attend struct {
 	Rows  Rows
 	Slots Slots
 	KV    KV
-	Out   device.Buffer // out: float32 [T][Heads*HeadDim], unless Handover.Rounded takes the results
+	// Out is float32 [T][Heads*HeadDim], or with KV.Values [T][Heads*Values], unless Handover.Rounded takes the results.
+	Out device.Buffer
 	// Workspace is [AttendWorkspaceBytes] bytes, zero at first, that a GPU keeps from one Attend
 	// to the next. No two may run at once with the same one. The host needs none.
 	Workspace device.Buffer
@@ -51,9 +52,9 @@ type Attend struct {
 	Handover Handover // of the prefill class; InputIsRounded and Norm are unused
 }
 
-// On a GPU a row's positions are cut into splits of attendSplit, in prefill of shortSplit up to shortSplits of them,
-// and of longSplit beyond. Different blocks process a row's splits if a step has at most AttendSplitRows rows, in
-// prefill if the workspace holds their partials.
+// On a GPU a row's positions are cut into splits of attendSplit, or half of it for heads larger than 128; in prefill of
+// shortSplit up to shortSplits of them, and of longSplit beyond. Different blocks process a row's splits if a step has
+// at most AttendSplitRows rows, in prefill if the workspace holds their partials.
 const (
 	AttendSplitRows = 64
 	attendSplit     = 128
@@ -61,6 +62,14 @@ const (
 	shortSplits     = 8
 	longSplit       = 1024
 )
+
+// attendSplitOf returns the positions of a split outside prefill.
+func attendSplitOf(headDim int) int {
+	if headDim > 128 {
+		return attendSplit / 2
+	}
+	return attendSplit
+}
 
 func splitsOf(context, split int) int { return (context + split - 1) / split }
 
@@ -74,10 +83,10 @@ func prefillSplits(context int) int {
 
 // AttendWorkspaceBytes returns the size of Attend.Workspace for steps of at most rows rows:
 // arrival counters uint32 [AttendSplitRows][heads], then split partials float32
-// [rows, at most AttendSplitRows][heads][splits of 128 positions][headDim+2]. Prefill has fewer
+// [rows, at most AttendSplitRows][heads][splits][headDim+2], of 128 positions or of 64. Prefill has fewer
 // splits, so that the same memory serves more rows.
 func AttendWorkspaceBytes(rows, heads, headDim, context int) int64 {
-	splits := splitsOf(context, attendSplit)
+	splits := splitsOf(context, attendSplitOf(headDim))
 	partials := int64(min(rows, AttendSplitRows)) * int64(heads) * int64(splits) * int64(headDim+2)
 	return 4 * (AttendSplitRows*int64(heads) + partials)
 }
@@ -114,8 +123,11 @@ func (o Attend) Check() error {
 			return err
 		}
 	}
-	n := o.T * o.Heads * o.KV.HeadDim
-	return checkBuffers(need{"q", o.Q, n}, need{"out", o.Out, n}, need{"slots of rows", o.Rows.Slot, o.T},
+	if o.KV.Values > 0 && !o.Post.IsZero() {
+		return fmt.Errorf("%w: deferred RoPE of keys that hold their values", device.ErrBadShape)
+	}
+	rows := o.T * o.Heads
+	return checkBuffers(need{"q", o.Q, rows * o.KV.HeadDim}, need{"out", o.Out, rows * o.KV.valueDim()}, need{"slots of rows", o.Rows.Slot, o.T},
 		need{"positions", o.Rows.Position, o.T}, need{"block table", o.Slots.BlockTable, o.Slots.Count * o.Slots.Pages})
 }
 

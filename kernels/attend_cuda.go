@@ -17,21 +17,34 @@ const (
 	attendWarps   = 4 // warps of a split
 )
 
-// attendKernels are the decode kernels of a head size. The blocks of two process two splits at once.
+// attendKernels are the decode kernels of a head size. The blocks of two process two splits at once; logits are for
+// scores with a softcap or sinks.
 type attendKernels struct {
-	one, two, oneDeferred, twoDeferred, oneVerify, twoVerify, oneFrom, twoFrom string
+	one, two, logits attendNames
 }
 
-// attendNames are the decode kernels by head size, rounded up to a multiple of 32. They are
+// attendNames are kernels of the same work: plain, with deferred RoPE, of a verify pass, and from a position on.
+type attendNames struct{ plain, deferred, verify, from string }
+
+// attendBySize are the decode kernels by head size, rounded up to a multiple of 32. They are
 // made once, so that a launch allocates nothing.
-var attendNames = [...]attendKernels{attendNamesOf(32), attendNamesOf(64), attendNamesOf(96), attendNamesOf(128)}
+var attendBySize = [...]attendKernels{attendKernelsOf(32, 64), attendKernelsOf(64, 64), attendKernelsOf(96, 128),
+	attendKernelsOf(128, 128), attendKernelsOf(256, 256), attendKernelsOf(256, 256), attendKernelsOf(256, 256),
+	attendKernelsOf(256, 256)}
 
-func attendNamesOf(dim int) attendKernels {
+// attendKernelsOf returns the kernels for heads of dim, and for those with a softcap or sinks of up to logits.
+func attendKernelsOf(dim, logits int) attendKernels {
 	one := fmt.Sprintf("reel_attend_%d", dim)
-	two := one + "_two"
-	return attendKernels{one, two, one + "_deferred", two + "_deferred", one + "_verify", two + "_verify",
-		one + "_from", two + "_from"}
+	return attendKernels{attendNamesOf(one), attendNamesOf(one + "_two"),
+		attendNamesOf(fmt.Sprintf("reel_attend_%d_logits", logits))}
 }
+
+func attendNamesOf(name string) attendNames {
+	return attendNames{name, name + "_deferred", name + "_verify", name + "_from"}
+}
+
+// attendTwoAtMost is the largest head for which a block may process two splits at once.
+const attendTwoAtMost = 128
 
 // CUDA launches the kernel of o's class.
 func (o Attend) CUDA(q *cuda.Queue) error {
@@ -42,21 +55,55 @@ func (o Attend) CUDA(q *cuda.Queue) error {
 		return o.prefill(q)
 	}
 	g, splits := o.grid(q.SMs())
-	names := &attendNames[(o.KV.HeadDim-1)/32]
-	name, deferred, verify, from := names.one, names.oneDeferred, names.oneVerify, names.oneFrom
-	if splits == 2 {
-		name, deferred, verify, from = names.two, names.twoDeferred, names.twoVerify, names.twoFrom
+	kernels := &attendBySize[(o.KV.HeadDim-1)/32]
+	args := o.args(q, o.groupRows(), 1, splitsOf(o.Slots.Context, attendSplitOf(o.KV.HeadDim)))
+	switch {
+	case o.hasLogits():
+		return o.launchLogits(q, &kernels.logits, g, args)
+	case splits == 2:
+		return o.launchDecode(q, &kernels.two, g, args)
 	}
-	args := o.args(q, o.groupRows(), 1, splitsOf(o.Slots.Context, attendSplit))
+	return o.launchDecode(q, &kernels.one, g, args)
+}
+
+// launchDecode launches one of the kernels for scores without softcap and sinks.
+func (o Attend) launchDecode(q *cuda.Queue, names *attendNames, g cuda.Grid, args attendArgs) error {
 	switch {
 	case o.First > 0:
-		return cuda.Launch(q, from, g, attendFromArgs{attend: args, earliest: int32(o.First)})
+		return cuda.Launch(q, names.from, g, attendFromArgs{attend: args, earliest: int32(o.First)})
 	case o.Queries > 1:
-		return cuda.Launch(q, verify, g, args)
+		return cuda.Launch(q, names.verify, g, args)
 	case o.Post.IsZero():
-		return cuda.Launch(q, name, g, args)
+		return cuda.Launch(q, names.plain, g, args)
 	}
-	return cuda.Launch(q, deferred, g, attendDeferredArgs{args, o.post().args(q, o.Q)})
+	return cuda.Launch(q, names.deferred, g, attendDeferredArgs{args, o.post().args(q, o.Q)})
+}
+
+// launchLogits launches one of the kernels for scores with a softcap or sinks.
+func (o Attend) launchLogits(q *cuda.Queue, names *attendNames, g cuda.Grid, args attendArgs) error {
+	logits := o.logits(q)
+	switch {
+	case o.Queries > 1:
+		return cuda.Launch(q, names.verify, g, attendLogitsArgs[attendArgs]{args, logits})
+	case o.Post.IsZero():
+		return cuda.Launch(q, names.plain, g, attendLogitsArgs[attendArgs]{args, logits})
+	}
+	deferred := attendDeferredArgs{args, o.post().args(q, o.Q)}
+	return cuda.Launch(q, names.deferred, g, attendLogitsArgs[attendDeferredArgs]{deferred, logits})
+}
+
+// hasLogits reports whether there is a softcap, or sinks.
+func (o Attend) hasLogits() bool { return o.Softcap > 0 || !o.Sinks.IsZero() }
+
+// logits returns the arguments of softcap and sinks.
+func (o Attend) logits(q *cuda.Queue) (l attendLogits) {
+	if !o.Sinks.IsZero() {
+		l.sinks = q.Address(o.Sinks)
+	}
+	if o.Softcap > 0 {
+		l.cap, l.steep = o.Softcap*float32(math.Log2E), 2*o.Scale/o.Softcap*float32(math.Log2E)
+	}
+	return l
 }
 
 // groupRows returns how many rows of the decode class belong to one sequence.
@@ -88,12 +135,12 @@ func (o Attend) grid(sms int) (g cuda.Grid, splits int) {
 	entries := o.Heads / o.KV.Heads * o.groupRows()
 	g = cuda.Grid{X: o.T / o.groupRows(), Y: o.KV.Heads * splitsOf(entries, attendQueries), Z: 1, Dependent: true}
 	fit := sms // blocks that run at the same time
-	if splits = 2; g.X*g.Y > fit {
+	if splits = 2; g.X*g.Y > fit || o.KV.HeadDim > attendTwoAtMost || o.hasLogits() {
 		splits, fit = 1, 2*fit
 	}
 	g.Threads = 32 * attendWarps * splits
 	if o.T <= AttendSplitRows {
-		g.Z = max(1, min(splitsOf(o.Slots.Context, attendSplit*splits), fit/(g.X*g.Y)))
+		g.Z = max(1, min(splitsOf(o.Slots.Context, attendSplitOf(o.KV.HeadDim)*splits), fit/(g.X*g.Y)))
 	}
 	// For each entry and element: two float32 sums per warp, and the AttendSum of earlier splits.
 	g.Shared = 4 * (2*attendWarps*splits + 3) * min(entries, attendQueries) * ((o.KV.HeadDim + 63) / 64 * 64)
@@ -111,13 +158,13 @@ func (o Attend) visible() int {
 // checkCUDA refuses dimensions that the kernels do not support.
 func (o Attend) checkCUDA() error {
 	page, d := o.KV.PageTokens, o.KV.HeadDim
-	if o.KV.DType != BF16 || d%8 != 0 || d > 32*len(attendNames) || page&(page-1) != 0 || page > attendSplit ||
+	if o.KV.DType != BF16 || d%8 != 0 || d > 32*len(attendBySize) || page&(page-1) != 0 || page > attendSplit ||
 		o.Heads%o.KV.Heads != 0 {
 		return fmt.Errorf("%w: attention on a GPU over pages of %d tokens, %d heads over %d of size %d, KV type %d",
 			device.ErrBadShape, page, o.Heads, o.KV.Heads, d, o.KV.DType)
 	}
-	if o.Softcap != 0 || !o.Sinks.IsZero() {
-		return fmt.Errorf("%w: attention on a GPU with a softcap or sinks", device.ErrBadShape)
+	if o.hasLogits() && o.First > 0 {
+		return fmt.Errorf("%w: attention on a GPU from position %d on with a softcap or sinks", device.ErrBadShape, o.First)
 	}
 	if !o.Post.IsZero() && d%32 != 0 {
 		return fmt.Errorf("%w: attention on a GPU with deferred RoPE of heads of %d, no multiple of 32",

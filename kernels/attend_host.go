@@ -158,13 +158,14 @@ func (t *attendTile) weights(scores []float32, head int) float32 {
 	return vec.SoftmaxWeights(scores, 1)
 }
 
-// give writes the results of the rows, which begin at a row, divided by the sums of the weights.
+// give writes the results of the rows, which begin at a row, divided by the sums of the weights. Of rows that are keys
+// and values in one, the results past the values are left out.
 func (t *attendTile) give(begin int) {
-	d := t.KV.HeadDim
+	d, values := t.KV.HeadDim, t.KV.valueDim()
 	for i := range len(t.rows) * t.group {
 		row, head := begin+i/t.group, t.kvHead*t.group+i%t.group
-		inverse, out := 1/t.sums[i], t.h.Float32(t.Out)[(row*t.Heads+head)*d:][:d]
-		for j, v := range t.out[i*d:][:d] {
+		inverse, out := 1/t.sums[i], t.h.Float32(t.Out)[(row*t.Heads+head)*values:][:values]
+		for j, v := range t.out[i*d:][:values] {
 			out[j] = v * inverse
 		}
 	}

@@ -14,6 +14,12 @@ import (
 // values are random, pages lie in random order, and unwritten memory is NaN.
 func newHostAttend(t testing.TB, h *device.Host, r *rand.Rand, kv KV, heads, positions, rows int) Attend {
 	t.Helper()
+	return newHostAttendOf(t, h, r, kv, 0, heads, positions, rows)
+}
+
+// newHostAttendOf is newHostAttend in a layer.
+func newHostAttendOf(t testing.TB, h *device.Host, r *rand.Rand, kv KV, layer, heads, positions, rows int) Attend {
+	t.Helper()
 	alloc := func(n int) device.Buffer {
 		buffer, err := h.Alloc(4 * int64(n))
 		if err != nil {
@@ -24,7 +30,7 @@ func newHostAttend(t testing.TB, h *device.Host, r *rand.Rand, kv KV, heads, pos
 	pages := (positions + kv.PageTokens - 1) / kv.PageTokens
 	kv.Pages = pages + 1
 	kv.Data = alloc(int(kv.PageBytes()/4) * kv.Pages)
-	a := Attend{Q: alloc(rows * heads * kv.HeadDim), Out: alloc(rows * heads * kv.HeadDim), KV: kv, T: rows,
+	a := Attend{Q: alloc(rows * heads * kv.HeadDim), Out: alloc(rows * heads * kv.HeadDim), KV: kv, T: rows, Layer: layer,
 		Rows: Rows{Slot: alloc(rows), Position: alloc(rows)}, Heads: heads,
 		Scale: float32(1 / math.Sqrt(float64(kv.HeadDim))),
 		Slots: Slots{Count: 1, Pages: pages, Context: pages * kv.PageTokens, BlockTable: alloc(pages)}}

@@ -15,22 +15,25 @@
 
 // Prefill computes one run with one block of threads. A warp has 16 entries. A lane holds entries
 // lane/4 and lane/4+8, and of each the elements 8i + 2(lane%4) and the next one.
-template <int DIM, bool EXACT, bool WINDOWED> struct Prefill : PrefillCopies<DIM, EXACT> {
+template <int DIM, bool EXACT, bool WINDOWED, class Logits> struct Prefill : PrefillCopies<DIM, EXACT> {
 	using Copies = PrefillCopies<DIM, EXACT>;
 	using Copies::a, Copies::tile, Copies::run, Copies::stages, Copies::dim, Copies::find_rows, Copies::copy_ahead;
 	using Copies::load_pages, Copies::wait_for_block, Copies::swizzle, Copies::run_offset;
-	using Copies::PLANE, Copies::RUN, Copies::WGMMA;
-	static constexpr int STEPS = DIM / 16; // of 16 elements
+	using Copies::KEYS, Copies::STAGE, Copies::VALUES, Copies::RUN, Copies::WGMMA;
+	static constexpr int STEPS = DIM / 16, VALUE_STEPS = VALUES / 16; // of 16 elements
 
 	int position[2];                // of the lane's entries; -1: none
 	int least, last;                // smallest and largest position of the warp's entries
 	uint32_t q[STEPS][4];           // rounded queries, as A operand of mma
-	float o[8 * STEPS];             // sums of the split, as result of mma
+	float o[8 * VALUE_STEPS];       // sums of the split, as result of mma
 	float most[2], weight[2];       // of the split: largest score, sum of the lane's weights
 	float allMost[2], allWeight[2]; // of the splits before
 	PrefillSplits<WINDOWED> splits; // of the run
+	const Logits &logits;
 
-	using Copies::Copies;
+	__device__ __forceinline__ Prefill(
+		const AttendArgs &a, const Logits &logits, const PrefillTile &tile, uint4 *stages)
+		: Copies(a, tile, stages), logits(logits) {}
 
 	static __device__ __forceinline__ int lane() { return threadIdx.x % 32; }
 	static __device__ __forceinline__ int entry(int half) { return threadIdx.x / 32 * 16 + lane() / 4 + 8 * half; }
@@ -68,7 +71,7 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill : PrefillCopies<DIM
 		for (int i = 0; i < 32; i++) s[i] = 0;
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 		if (WGMMA) {
-			const uint32_t keys = shared_address(stages + stage * 2 * PLANE);
+			const uint32_t keys = shared_address(stages + stage * STAGE);
 			wgmma_pin(s);
 			wgmma_fence();
 #pragma unroll
@@ -81,7 +84,7 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill : PrefillCopies<DIM
 		}
 #endif
 		const int row = lane() % 8 + lane() / 16 * 8, chunk = lane() / 8 % 2 ^ swizzle(row);
-		const uint32_t keys = shared_address(stages + stage * 2 * PLANE + row * RUN);
+		const uint32_t keys = shared_address(stages + stage * STAGE + row * RUN);
 #pragma unroll
 		for (int k = 0; k < STEPS; k++) {
 #pragma unroll
@@ -107,6 +110,9 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill : PrefillCopies<DIM
 	// sums so far.
 	__device__ __forceinline__ void weigh(uint32_t (&p)[8][2], float (&s)[32], int from) {
 		float factor[2];
+		const float scale = Logits::IS ? 1 : a.scale;
+#pragma unroll
+		for (int i = 0; Logits::IS && i < 32; i++) s[i] = logits.score(s[i], a.scale);
 		if (from + PREFILL_KEYS - 1 > least || (WINDOWED && from <= last - a.visible)) mask(s, from);
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
@@ -115,15 +121,15 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill : PrefillCopies<DIM
 			for (int i = 0; i < 8; i++) high = fmaxf(high, fmaxf(s[4 * i + 2 * half], s[4 * i + 2 * half + 1]));
 			high = fmaxf(high, __shfl_xor_sync(~0u, high, 1));
 			high = fmaxf(high, __shfl_xor_sync(~0u, high, 2));
-			const float top = fmaxf(most[half], __fmul_rn(high, a.scale));
+			const float top = fmaxf(most[half], __fmul_rn(high, scale));
 			const float base = top == -INFINITY ? 0 : top; // the row sees none of these positions: all weights are 0
 			factor[half] = exp2_approx(__fsub_rn(most[half], base));
 			most[half] = top;
 			float sum = __fmul_rn(weight[half], factor[half]);
 #pragma unroll
 			for (int i = 0; i < 8; i++) {
-				p[i][half] = attend_pack(exp2_approx(__fmaf_rn(s[4 * i + 2 * half], a.scale, -base)),
-					exp2_approx(__fmaf_rn(s[4 * i + 2 * half + 1], a.scale, -base)));
+				p[i][half] = attend_pack(exp2_approx(__fmaf_rn(s[4 * i + 2 * half], scale, -base)),
+					exp2_approx(__fmaf_rn(s[4 * i + 2 * half + 1], scale, -base)));
 				// The sum of weights uses the rounded weights that multiply the values.
 				sum = __fadd_rn(sum, __fadd_rn(BF16::low(p[i][half]), BF16::high(p[i][half])));
 			}
@@ -131,20 +137,20 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill : PrefillCopies<DIM
 		}
 		if (!__any_sync(~0u, factor[0] != 1 || factor[1] != 1)) return; // all factors are 1
 #pragma unroll
-		for (int i = 0; i < 8 * STEPS; i++) o[i] = __fmul_rn(o[i], factor[i / 2 % 2]);
+		for (int i = 0; i < 8 * VALUE_STEPS; i++) o[i] = __fmul_rn(o[i], factor[i / 2 % 2]);
 	}
 
 	// add_values adds weights times values of the block.
 	__device__ __forceinline__ void add_values(const uint32_t (&p)[8][2], int stage) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 		if (WGMMA) {
-			const uint32_t values = shared_address(stages + (stage * 2 + 1) * PLANE);
+			const uint32_t values = shared_address(stages + stage * STAGE + KEYS);
 			wgmma_pin(o);
 			wgmma_fence();
 #pragma unroll
 			for (int k = 0; k < 4; k++)
 #pragma unroll
-				for (int h = 0; h < DIM / 64; h++)
+				for (int h = 0; h < VALUES / 64; h++)
 					wgmma_bf16_64<1>(o + 32 * h, p[2 * k][0], p[2 * k][1], p[2 * k + 1][0], p[2 * k + 1][1],
 						wgmma_descriptor(values + 16 * run_offset(h) + k * 2048));
 			wgmma_commit(), wgmma_wait<0>();
@@ -153,11 +159,11 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill : PrefillCopies<DIM
 		}
 #endif
 		const int row = lane() % 16, chunk = lane() / 16 ^ swizzle(row);
-		const uint32_t values = shared_address(stages + (stage * 2 + 1) * PLANE + row * RUN);
+		const uint32_t values = shared_address(stages + stage * STAGE + KEYS + row * RUN);
 #pragma unroll
 		for (int k = 0; k < 4; k++) {
 #pragma unroll
-			for (int i = 0; i < STEPS; i++) {
+			for (int i = 0; i < VALUE_STEPS; i++) {
 				const uint4 b =
 					ldmatrix_transposed(values + 16 * (run_offset(2 * i / RUN) + (2 * i % RUN ^ chunk) + 16 * k * RUN));
 				mma_bf16(o + 8 * i, p[2 * k][0], p[2 * k][1], p[2 * k + 1][0], p[2 * k + 1][1], b.x, b.y);
@@ -168,7 +174,7 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill : PrefillCopies<DIM
 
 	__device__ __forceinline__ void clear() {
 #pragma unroll
-		for (int i = 0; i < 8 * STEPS; i++) o[i] = 0;
+		for (int i = 0; i < 8 * VALUE_STEPS; i++) o[i] = 0;
 		most[0] = most[1] = -INFINITY, weight[0] = weight[1] = 0;
 	}
 
@@ -201,14 +207,17 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill : PrefillCopies<DIM
 		if (WGMMA || live) add_values(p, stage);
 	}
 
+	// base is the first element of the block's values.
+	__device__ __forceinline__ int base() const { return VALUES == DIM ? 0 : tile.base; }
+
 	// store_partial stores the sums of a split for prefill_merge.
 	__device__ __forceinline__ void store_partial(int half, int split) const {
-		float *to = a.partial + ((size_t)at(half) * a.splits + split) * (dim(a) + 2);
+		float *to = a.partial + ((size_t)at(half) * a.splits + split) * prefill_apart<DIM>(dim(a));
 #pragma unroll
-		for (int i = 0; i < 2 * STEPS; i++)
-			if (8 * i < dim(a))
-				*(float2 *)(to + 8 * i + lane() % 4 * 2) = {o[4 * i + 2 * half], o[4 * i + 2 * half + 1]};
-		if (lane() % 4 == 0) *(float2 *)(to + dim(a)) = {most[half], weight[half]};
+		for (int i = 0; i < 2 * VALUE_STEPS; i++)
+			if (base() + 8 * i < dim(a))
+				*(float2 *)(to + base() + 8 * i + lane() % 4 * 2) = {o[4 * i + 2 * half], o[4 * i + 2 * half + 1]};
+		if (lane() % 4 == 0) *(float2 *)(to + prefill_state<DIM>(dim(a), tile)) = {most[half], weight[half]};
 	}
 
 	// add adds the sums of earlier splits, which are in `out`, to this split's. A single split
@@ -219,11 +228,11 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill : PrefillCopies<DIM
 		sum.factors(most[half], mine, its);
 		sum.add(0, most[half], weight[half]);
 		allMost[half] = sum.most, allWeight[half] = weight[half] = sum.weight;
-		const float *before = a.out + (size_t)at(half) * dim(a) + lane() % 4 * 2;
+		const float *before = a.out + (size_t)at(half) * dim(a) + base() + lane() % 4 * 2;
 		const bool begins = split == splits.first();
 #pragma unroll
-		for (int i = 0; i < 2 * STEPS; i++) {
-			if (8 * i >= dim(a)) continue;
+		for (int i = 0; i < 2 * VALUE_STEPS; i++) {
+			if (base() + 8 * i >= dim(a)) continue;
 			float2 x = {};
 			if (!begins) x = *(const float2 *)(before + 8 * i);
 			o[4 * i + 2 * half] = __fmaf_rn(o[4 * i + 2 * half], its, __fmul_rn(x.x, mine));
@@ -233,17 +242,18 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill : PrefillCopies<DIM
 
 	// store_sums keeps sums in `out` for the next split.
 	__device__ __forceinline__ void store_sums(int half) const {
-		float *to = a.out + (size_t)at(half) * dim(a) + lane() % 4 * 2;
+		float *to = a.out + (size_t)at(half) * dim(a) + base() + lane() % 4 * 2;
 #pragma unroll
-		for (int i = 0; i < 2 * STEPS; i++)
-			if (8 * i < dim(a)) *(float2 *)(to + 8 * i) = {o[4 * i + 2 * half], o[4 * i + 2 * half + 1]};
+		for (int i = 0; i < 2 * VALUE_STEPS; i++)
+			if (base() + 8 * i < dim(a)) *(float2 *)(to + 8 * i) = {o[4 * i + 2 * half], o[4 * i + 2 * half + 1]};
 	}
 
 	// write stores a row's result.
 	__device__ __forceinline__ void write(int half) {
-		const float inverse = __frcp_rn(weight[half]);
+		const float top = position[half] >= SHORT_BLOCKS * PREFILL_KEYS ? allMost[half] : most[half];
+		const float inverse = __frcp_rn(logits.total((uint32_t)at(half) % a.heads, top, weight[half]));
 #pragma unroll
-		for (int i = 0; i < 2 * STEPS; i++)
+		for (int i = 0; i < 2 * VALUE_STEPS; i++)
 			o[4 * i + 2 * half] = prefill_mean(o[4 * i + 2 * half], inverse),
 						  o[4 * i + 2 * half + 1] = prefill_mean(o[4 * i + 2 * half + 1], inverse);
 		if (!a.rounded)
@@ -255,10 +265,10 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill : PrefillCopies<DIM
 	}
 	template <class D> __device__ __forceinline__ void write_rounded(int half) const {
 		const uint32_t row = (uint32_t)at(half) / a.heads, head = at(half) - row * a.heads;
-		const RoundedToken to(a.rounded, a.tokens, row, head * dim(a));
+		const RoundedToken to(a.rounded, a.tokens, row, head * dim(a) + base());
 #pragma unroll
-		for (int i = 0; i < 2 * STEPS; i++)
-			if (8 * i < dim(a)) to.put(i, lane() % 4 * 2, D::pack(o[4 * i + 2 * half], o[4 * i + 2 * half + 1]));
+		for (int i = 0; i < 2 * VALUE_STEPS; i++)
+			if (base() + 8 * i < dim(a)) to.put(i, lane() % 4 * 2, D::pack(o[4 * i + 2 * half], o[4 * i + 2 * half + 1]));
 	}
 
 	// end finishes a split for the rows that reach it.
@@ -311,12 +321,13 @@ template <int DIM, bool EXACT, bool WINDOWED> struct Prefill : PrefillCopies<DIM
 	}
 };
 
-// prefill: grid [KV heads × groups of PREFILL_ENTRIES query heads][tiles of a.window rows, the last
-// first][splits at once]. If rows of a joined tile have several splits, each of its blocks computes
+// prefill: grid [KV heads × groups of PREFILL_ENTRIES query heads × halves of values][tiles of a.window rows, the
+// last first][splits at once]. If rows of a joined tile have several splits, each of its blocks computes
 // all runs of the joined tile, for some of the splits.
-template <int DIM, bool EXACT, bool WINDOWED = false> __device__ __forceinline__ void prefill(const AttendArgs &a) {
+template <int DIM, bool EXACT, bool WINDOWED = false, class Logits = AttendPlain>
+__device__ __forceinline__ void prefill(const AttendArgs &a, const Logits &logits = {}) {
 	extern __shared__ __align__(1024) uint4 prefill_shared[];
-	PrefillTile tile = prefill_tile(a);
+	PrefillTile tile = prefill_tile<DIM>(a);
 	const PrefillTile joined = prefill_joined(a, tile);
 	// Forces the divisions to happen before the wait.
 	asm volatile("" : "+r"(tile.inverse) : "r"(joined.first), "r"(joined.part));
@@ -325,7 +336,7 @@ template <int DIM, bool EXACT, bool WINDOWED = false> __device__ __forceinline__
 	const int lane = threadIdx.x % 32, end = joined.limit - 1;
 	const int low = load_l2_ordered(a.position + min(joined.first + lane, end)),
 			  high = load_l2_ordered(a.position + min(joined.first + lane + 32, end));
-	Prefill<DIM, EXACT, WINDOWED> p(a, tile, prefill_shared);
+	Prefill<DIM, EXACT, WINDOWED, Logits> p(a, logits, tile, prefill_shared);
 	p.run = prefill_run<WINDOWED>(a, tile.first, tile.limit);
 	const int splits = prefill_split(__reduce_max_sync(~0u, max(low, high)) / PREFILL_KEYS) + 1;
 	if (splits > 1 && joined.parts > 1) {
@@ -343,7 +354,7 @@ template <int DIM, bool EXACT, bool WINDOWED = false> __device__ __forceinline__
 		p.run = prefill_run<WINDOWED>(a, row, tile.limit);
 	}
 	if (whole) return;
-	tile = prefill_joined(a, prefill_tile(a));
+	tile = prefill_joined(a, prefill_tile<DIM>(a));
 	unsigned *const arrived = a.arrived + tile.first / a.window * gridDim.x + blockIdx.x;
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 	const bool share = a.shareMerge;
@@ -354,7 +365,7 @@ template <int DIM, bool EXACT, bool WINDOWED = false> __device__ __forceinline__
 		attend_wait_for_all(arrived, sharing);
 	else if (!attend_is_last(arrived, sharing))
 		return;
-	prefill_merge<WINDOWED>(a, tile, p.dim(a), share ? tile.part : 0, share ? sharing : 1);
+	prefill_merge<DIM, WINDOWED>(a, logits, tile, p.dim(a), share ? tile.part : 0, share ? sharing : 1);
 	if (share) attend_leave(arrived, sharing);
 }
 
@@ -366,8 +377,9 @@ PREFILL_KERNEL(64, 64, true, 3)
 PREFILL_KERNEL(96, 96, true, 2)
 PREFILL_KERNEL(128, 128, true, 2)
 PREFILL_KERNEL(any, 128, false, 2)
+PREFILL_KERNEL(256, 256, true, 2)
 
-// The same with a window of a.visible positions.
+// The same with a window of a.visible positions. `wide` is for all sizes beyond, where rows may see all positions too.
 #define PREFILL_WINDOW_KERNEL(NAME, DIM, EXACT)                                   \
 	extern "C" __global__ void __launch_bounds__(32 * PREFILL_WARPS, 2)           \
 		reel_attend_prefill_##NAME##_window(const __grid_constant__ AttendArgs a) { prefill<DIM, EXACT, true>(a); }
@@ -375,3 +387,17 @@ PREFILL_WINDOW_KERNEL(64, 64, true)
 PREFILL_WINDOW_KERNEL(96, 96, true)
 PREFILL_WINDOW_KERNEL(128, 128, true)
 PREFILL_WINDOW_KERNEL(any, 128, false)
+PREFILL_WINDOW_KERNEL(256, 256, true)
+PREFILL_WINDOW_KERNEL(wide, 256, false)
+
+// The same with a softcap or sinks, for rows that see all positions too.
+#define PREFILL_LOGITS_KERNEL(NAME, DIM, EXACT)                                        \
+	extern "C" __global__ void __launch_bounds__(32 * PREFILL_WARPS, 2)                \
+		reel_attend_prefill_##NAME##_logits(const __grid_constant__ AttendLogitsArgs<AttendArgs> a) { \
+		prefill<DIM, EXACT, true>(a.of, a.logits);                                     \
+	}
+PREFILL_LOGITS_KERNEL(64, 64, true)
+PREFILL_LOGITS_KERNEL(128, 128, true)
+PREFILL_LOGITS_KERNEL(any, 128, false)
+PREFILL_LOGITS_KERNEL(256, 256, true)
+PREFILL_LOGITS_KERNEL(wide, 256, false)

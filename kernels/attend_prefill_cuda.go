@@ -3,55 +3,93 @@
 package kernels
 
 import (
+	"strconv"
+
 	"reel.internal/reel/kernels/device/cuda"
 	"reel.internal/reel/kernels/internal/tune"
 )
 
 // Constants of attention/prefill.cuh.
 const (
-	prefillQueries    = 64 // of a tile: rows × query heads of one KV head
-	minPrefillQueries = 16 // of the smallest tile: those of one warp
-	prefillKeys       = 64 // positions that a block loads at once
-	prefillWarps      = 4  // of a block
+	prefillQueries    = 64  // of a tile: rows × query heads of one KV head
+	minPrefillQueries = 16  // of the smallest tile: those of one warp
+	prefillKeys       = 64  // positions that a block loads at once
+	prefillWarps      = 4   // of a block
+	prefillValues     = 128 // elements of a value that a block adds up
 )
 
-// prefillKernels are the kernels by head size, for rows that see all positions and for rows
-// that see a window. dim is the head size that the kernel computes with.
-var prefillKernels = map[int]struct {
-	all, window string
-	dim         int
-}{
-	64:  {"reel_attend_prefill_64", "reel_attend_prefill_64_window", 64},
-	96:  {"reel_attend_prefill_96", "reel_attend_prefill_96_window", 96},
-	128: {"reel_attend_prefill_128", "reel_attend_prefill_128_window", 128},
-	0:   {"reel_attend_prefill_any", "reel_attend_prefill_any_window", 128},
+// prefillKernel is a kernel of prefill. dim is the head size that it computes with, and not that of the heads in the
+// kernels for any size.
+type prefillKernel struct {
+	name string
+	dim  int
 }
 
-// prefillKernel returns the kernel for o's head size and window, and the head size that it
-// computes with.
-func (o Attend) prefillKernel() (string, int) {
-	k, ok := prefillKernels[o.KV.HeadDim]
-	if !ok {
-		k = prefillKernels[0]
+// prefillKernels are the kernels by head size: 0 for other sizes up to prefillValues, -1 for those beyond.
+// They are for rows that see all positions, which has no -1, for rows that see a window, and for scores with a softcap
+// or sinks.
+type prefillKernels map[int]prefillKernel
+
+// prefillWide is the largest head.
+const prefillWide = 2 * prefillValues
+
+var (
+	prefillAll    = prefillKernelsOf("", 64, 96, 128, 256)
+	prefillWindow = prefillKernelsOf("_window", 64, 96, 128, 256)
+	prefillLogits = prefillKernelsOf("_logits", 64, 128, 256)
+)
+
+// prefillKernelsOf returns the kernels with a suffix, of which some are for heads of these sizes.
+func prefillKernelsOf(suffix string, sizes ...int) prefillKernels {
+	name := func(size string) string { return "reel_attend_prefill_" + size + suffix }
+	k := prefillKernels{0: {name("any"), prefillValues}, -1: {name("wide"), prefillWide}}
+	for _, dim := range sizes {
+		k[dim] = prefillKernel{name(strconv.Itoa(dim)), dim}
 	}
-	if o.visible() < o.Slots.Context {
-		return k.window, k.dim
+	return k
+}
+
+// of returns the kernel for heads of dim.
+func (k prefillKernels) of(dim int) prefillKernel {
+	if exact, ok := k[dim]; ok {
+		return exact
 	}
-	return k.all, k.dim
+	if dim > prefillValues {
+		return k[-1]
+	}
+	return k[0]
+}
+
+// prefillKernel returns the kernel for o's head size, window and scores.
+func (o Attend) prefillKernel() prefillKernel {
+	switch {
+	case o.hasLogits():
+		return prefillLogits.of(o.KV.HeadDim)
+	case o.visible() < o.Slots.Context || o.KV.HeadDim > prefillValues && o.KV.HeadDim < prefillWide:
+		return prefillWindow.of(o.KV.HeadDim)
+	}
+	return prefillAll.of(o.KV.HeadDim)
 }
 
 // prefill launches the kernel of the prefill class.
 func (o Attend) prefill(q *cuda.Queue) error {
-	kernel, dim := o.prefillKernel()
+	kernel := o.prefillKernel()
 	onHopper := hopper(q)
 	g, p := o.prefillGrid(q.SMs(), onHopper)
 	args := o.args(q, p.window, p.join, prefillSplits(o.Slots.Context))
 	o.setHandover(q, &args)
 	args.parts = int32(p.parts)
 	args.shareMerge = flag(onHopper && g.Z*p.join > 1 && tune.ShareMerge)
-	g.Shared = 2 * 2 * prefillKeys * dim * 2 // two stages of keys and values, 2 bytes an element
-	return cuda.Launch(q, kernel, g, args)
+	// Two stages of keys and values, 2 bytes an element.
+	g.Shared = 2 * prefillKeys * (kernel.dim + min(kernel.dim, prefillValues)) * 2
+	if o.hasLogits() {
+		return cuda.Launch(q, kernel.name, g, attendLogitsArgs[attendArgs]{args, o.logits(q)})
+	}
+	return cuda.Launch(q, kernel.name, g, args)
 }
+
+// prefillHalves returns how many blocks share the values of a head.
+func (o Attend) prefillHalves() int { return splitsOf(o.KV.HeadDim, prefillValues) }
 
 func flag(is bool) int32 {
 	if is {
@@ -63,7 +101,7 @@ func flag(is bool) int32 {
 // prefillBlocks returns how many blocks run on an SM at the same time: on Hopper as many as the launch bounds of
 // attend_prefill.cu say, else two if there is room.
 func (o Attend) prefillBlocks(hopper bool) int {
-	if hopper && o.KV.HeadDim == 64 && o.visible() >= o.Slots.Context {
+	if hopper && o.KV.HeadDim == 64 && o.visible() >= o.Slots.Context && !o.hasLogits() {
 		return 3
 	}
 	return 2
@@ -90,8 +128,8 @@ type prefillPlan struct{ window, join, parts int }
 // all blocks run at the same time. If the workspace is large enough, the blocks of joined tiles together compute the
 // splits of their rows in parallel. No result depends on the grid.
 func (o Attend) prefillGrid(sms int, hopper bool) (g cuda.Grid, p prefillPlan) {
-	g = cuda.Grid{X: o.KV.Heads * splitsOf(o.Heads/o.KV.Heads, prefillQueries), Z: 1, Threads: 32 * prefillWarps,
-		Dependent: tune.DependentLaunch}
+	g = cuda.Grid{X: o.KV.Heads * splitsOf(o.Heads/o.KV.Heads, prefillQueries) * o.prefillHalves(), Z: 1,
+		Threads: 32 * prefillWarps, Dependent: tune.DependentLaunch}
 	p = prefillPlan{o.prefillRows(prefillQueries), 1, 1}
 	splits := prefillSplits(o.Slots.Context)
 	if !tune.ParallelSplits || !o.prefillFits(g.X, splits) {
@@ -120,7 +158,7 @@ func (o Attend) prefillGrid(sms int, hopper bool) (g cuda.Grid, p prefillPlan) {
 // counters for x blocks of each of the smallest tiles.
 func (o Attend) prefillFits(x, splits int) bool {
 	counters := AttendSplitRows * o.Heads
-	partials := int64(o.T*o.Heads) * int64(splits) * int64(o.KV.HeadDim+2)
+	partials := int64(o.T*o.Heads) * int64(splits) * int64(o.KV.HeadDim+2*o.prefillHalves())
 	return x*splitsOf(o.T, o.prefillRows(minPrefillQueries)) <= counters &&
 		4*(int64(counters)+partials) <= o.Workspace.Bytes()
 }

@@ -20,7 +20,7 @@ func (o CopyPage) Check() error {
 	if o.From < 0 || o.To < 0 || o.From >= o.KV.Pages || o.To >= o.KV.Pages {
 		return fmt.Errorf("%w: copy of page %d to %d of %d", device.ErrBadShape, o.From, o.To, o.KV.Pages)
 	}
-	return o.KV.check(0)
+	return o.KV.checkPages()
 }
 
 // Host copies on the host.

@@ -14,15 +14,15 @@ __device__ __forceinline__ void qkpost_store(const QKPostArgs &a, int64_t at, fl
 }
 
 // For each head of q, k and v: x += bias; for q and k then x = rope(rmsnorm(x)). q stays in place,
-// k and v go to the row's page. A warp is one head of one row.
-extern "C" __global__ void __launch_bounds__(32 * QKPOST_WARPS) reel_qkpost(const __grid_constant__ QKPostArgs a) {
+// k and v go to the row's page. A warp is one head of one row, of at most MOST elements.
+template <int MOST> __device__ __forceinline__ void qkpost(const QKPostArgs &a) {
 	const int all = a.heads + 2 * a.kvHeads, lane = threadIdx.x % 32, half = a.dim / 2;
 	const int i = blockIdx.x * QKPOST_WARPS + threadIdx.x / 32, t = i / all, head = i % all;
 	const int kind = head < a.heads ? 0 : head < a.heads + a.kvHeads ? 1 : 2; // q, k, v
 	begin_product<true>();                                                    // attention comes next
 	if (t >= a.T) return;
 	float *q = a.q + ((size_t)t * a.heads + head) * a.dim;
-	QKPost<0> x;
+	QKPost<0, MOST> x;
 	x.load(a, kind ? a.kv + ((size_t)t * 2 * a.kvHeads + head - a.heads) * a.dim : q, lane);
 	const int position = a.position[t];
 	const int64_t page = kind ? a.table[(size_t)a.slot[t] * a.pages + position / a.pageTokens] : 0;
@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(32 * QKPOST_WARPS) reel_qkpost(cons
 		(((page * a.layers + a.layer) * 2 * a.kvHeads + head - a.heads) * a.pageTokens + position % a.pageTokens) *
 		a.dim;
 #pragma unroll
-	for (int n = 0; n < QK_PAIRS; n++) {
+	for (int n = 0; n < x.PAIRS; n++) {
 		const int e = lane + 32 * n;
 		if (e >= half) break;
 		if (kind) {
@@ -43,4 +43,11 @@ extern "C" __global__ void __launch_bounds__(32 * QKPOST_WARPS) reel_qkpost(cons
 			q[half + e] = x.high[n];
 		}
 	}
+}
+
+extern "C" __global__ void __launch_bounds__(32 * QKPOST_WARPS) reel_qkpost(const __grid_constant__ QKPostArgs a) {
+	qkpost<128>(a);
+}
+extern "C" __global__ void __launch_bounds__(32 * QKPOST_WARPS) reel_qkpost_256(const __grid_constant__ QKPostArgs a) {
+	qkpost<256>(a);
 }

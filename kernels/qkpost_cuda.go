@@ -7,10 +7,11 @@ import (
 	"reel.internal/reel/kernels/device/cuda"
 )
 
-// Constants of qkpost.cu: warps per block, and the largest head that a warp holds.
+// Constants of qkpost.cu: warps per block, and the largest heads that a warp holds, by kernel.
 const (
-	qkPostWarps    = 4
-	maxPostHeadDim = 128
+	qkPostWarps     = 4
+	postHeadDim     = 128
+	widePostHeadDim = 256
 )
 
 // args returns the arguments of kernels that post-process the rows' queries in q.

@@ -62,8 +62,8 @@ func (r KVBeforeRoPE) redirect(q *cuda.Queue, args *qkvArgs) {
 
 // checkPost refuses dimensions that the kernels for biases and head norms do not support.
 func (o QKV) checkPost() error {
-	if d := o.KV.HeadDim; d > maxPostHeadDim {
-		return fmt.Errorf("%w: biases or norms of heads of %d, at most %d", device.ErrBadShape, d, maxPostHeadDim)
+	if d := o.KV.HeadDim; d > widePostHeadDim {
+		return fmt.Errorf("%w: biases or norms of heads of %d, at most %d", device.ErrBadShape, d, widePostHeadDim)
 	}
 	return o.BeforeRoPE.check(o.T, o.KV.Heads, o.KV.HeadDim)
 }
@@ -73,7 +73,11 @@ func (o QKV) launchPost(q *cuda.Queue) error {
 	heads := o.T * (o.Heads + 2*o.KV.Heads)
 	g := cuda.Grid{X: (heads + qkPostWarps - 1) / qkPostWarps, Threads: 32 * qkPostWarps,
 		Dependent: tune.DependentLaunch}
-	return cuda.Launch(q, "reel_qkpost", g, o.post().args(q, o.Out))
+	name := "reel_qkpost"
+	if o.KV.HeadDim > postHeadDim {
+		name = "reel_qkpost_256"
+	}
+	return cuda.Launch(q, name, g, o.post().args(q, o.Out))
 }
 
 const widthNormsThreads = 256 // WIDTH_NORMS_THREADS of widthnorms.cu

@@ -49,5 +49,5 @@ func (k KV) checkTransfer(page int, host device.Buffer) error {
 		return fmt.Errorf("%w: transfer of page %d of %d and %d bytes, a page has %d", device.ErrBadShape, page,
 			k.Pages, host.Bytes(), k.PageBytes())
 	}
-	return k.check(0)
+	return k.checkPages()
 }

@@ -13,9 +13,9 @@ struct AttendDeferredArgs : AttendArgs {
 	QKPostArgs post;
 };
 
-// AttendOwnHeads does the post-processing in a block of ALL warps, for heads of size DIM. With
+// AttendOwnHeads does the post-processing in a block of ALL warps, for heads of size DIM, or ANY up to it. With
 // AttendArgs there is none.
-template <int DIM, int ALL, class Args> struct AttendOwnHeads {
+template <int DIM, bool ANY, int ALL, class Args> struct AttendOwnHeads {
 	static constexpr bool DEFERRED = false;
 
 	__device__ __forceinline__ AttendOwnHeads(const Args &, const AttendTile &, bool) {}
@@ -28,8 +28,9 @@ template <int DIM, int ALL, class Args> struct AttendOwnHeads {
 
 // Processes the query heads of the tile and, in the block with the row's own position, the KV
 // head's k and v.
-template <int DIM, int ALL> struct AttendOwnHeads<DIM, ALL, AttendDeferredArgs> {
+template <int DIM, bool ANY, int ALL> struct AttendOwnHeads<DIM, ANY, ALL, AttendDeferredArgs> {
 	static constexpr bool DEFERRED = true;
+	using Post = QKPost<ANY ? 0 : DIM, DIM>;
 
 	const AttendDeferredArgs &args;
 	const QKPostArgs &a;
@@ -60,16 +61,17 @@ template <int DIM, int ALL> struct AttendOwnHeads<DIM, ALL, AttendDeferredArgs> 
 	// pool_index returns the index of element 0 of the row's own k or v.
 	__device__ __forceinline__ int64_t pool_index(int number) const {
 		const int64_t head = (page * args.layers + args.layer) * 2 * args.kvHeads + number - args.heads;
-		return ((head << args.pageShift) + (tile.last & (1 << args.pageShift) - 1)) * DIM;
+		return ((head << args.pageShift) + (tile.last & (1 << args.pageShift) - 1)) * (ANY ? a.dim : DIM);
 	}
 
 	// prefetch brings to L2 the constants that process reads.
 	__device__ __forceinline__ void prefetch() const {
-		prefetch(reinterpret_cast<const float *>(a.rope) + (size_t)tile.last * DIM, DIM);
-		if (a.norms) prefetch(a.norms, 2 * DIM);
+		const int dim = ANY ? a.dim : DIM;
+		prefetch(reinterpret_cast<const float *>(a.rope) + (size_t)tile.last * dim, dim);
+		if (a.norms) prefetch(a.norms, 2 * dim);
 		if (!a.bias) return;
-		prefetch(a.bias + tile.head * DIM, tile.group * DIM);
-		for (int i = tile.group; i < heads; i++) prefetch(a.bias + number(i) * DIM, DIM);
+		prefetch(a.bias + tile.head * dim, tile.group * dim);
+		for (int i = tile.group; i < heads; i++) prefetch(a.bias + number(i) * dim, dim);
 	}
 	static __device__ __forceinline__ void prefetch(const float *from, int floats) {
 		for (int i = 8 * threadIdx.x; i < floats; i += 8 * 32 * ALL) prefetch_l2(from + i);
@@ -78,27 +80,29 @@ template <int DIM, int ALL> struct AttendOwnHeads<DIM, ALL, AttendDeferredArgs> 
 	// process handles one head per warp at a time. Of several blocks with the same KV head, one
 	// stores k and v in the pool.
 	__device__ __forceinline__ void process() const {
-		const int lane = threadIdx.x % 32;
+		const int lane = threadIdx.x % 32, dim = ANY ? a.dim : DIM;
 		const bool stores = tile.head == tile.kvHead * args.group;
 #pragma unroll 1
 		for (int i = threadIdx.x / 32; i < heads; i += ALL) {
 			const int of = number(i);
-			const float *q = a.q + ((size_t)tile.row * a.heads + of) * DIM,
-						*kv = a.kv + ((size_t)tile.row * 2 * a.kvHeads + of - a.heads) * DIM;
-			QKPost<DIM> x;
+			const float *q = a.q + ((size_t)tile.row * a.heads + of) * dim,
+						*kv = a.kv + ((size_t)tile.row * 2 * a.kvHeads + of - a.heads) * dim;
+			Post x;
 			x.load(a, i < tile.group ? q : kv, lane);
 			x.look_up(a, kind(i), of, tile.last, lane);
 			x.apply(a, kind(i), lane);
 			uint16_t *to = processed + (i < tile.group ? i : ENTRIES + i - tile.group) * DIM;
 			uint16_t *pool = static_cast<uint16_t *>(a.pool) + pool_index(of);
 #pragma unroll
-			for (int n = 0; n < QK_PAIRS; n++) {
+			for (int n = 0; n < Post::PAIRS; n++) {
 				const int e = lane + 32 * n;
-				if (e >= DIM / 2) break;
+				if (e >= dim / 2) break;
 				const uint16_t low = BF16::pack(x.low[n], 0), high = BF16::pack(x.high[n], 0);
-				to[e] = low, to[DIM / 2 + e] = high;
-				if (i >= tile.group && stores) pool[e] = low, pool[DIM / 2 + e] = high;
+				to[e] = low, to[dim / 2 + e] = high;
+				if (i >= tile.group && stores) pool[e] = low, pool[dim / 2 + e] = high;
 			}
+			if (ANY) // products read whole rows
+				for (int e = dim + lane; e < DIM; e += 32) to[e] = 0;
 		}
 	}
 };

@@ -31,6 +31,13 @@ struct PrefillTile {
 	int inverse; // e/group = e*inverse >> 16 for e < PREFILL_ENTRIES
 	int first, limit;
 	int part, parts; // the block is one of `parts`, which compute the splits of the rows together
+	int base;        // the first element of the values that the block adds up
+};
+
+// A block has sums of VALUES elements at most: registers have no room for more. A larger head has HALVES blocks, of
+// which each computes all scores.
+template <int DIM> struct PrefillValues {
+	static constexpr int HALVES = DIM > 128 ? 2 : 1, VALUES = DIM / HALVES;
 };
 
 // PrefillBlock is blockIdx, read anew each time: so a tile is computed again behind the loop over keys, not kept in
@@ -45,12 +52,14 @@ struct PrefillBlock {
 };
 
 // prefill_tile returns this block's tile. It reads nothing that other kernels write.
-__device__ __forceinline__ PrefillTile prefill_tile(const AttendArgs &a) {
+template <int DIM> __device__ __forceinline__ PrefillTile prefill_tile(const AttendArgs &a) {
+	using Values = PrefillValues<DIM>;
 	const int all = a.heads / a.kvHeads, parts = (all + PREFILL_ENTRIES - 1) / PREFILL_ENTRIES;
 	const PrefillBlock block;
-	const int part = block.x % parts * PREFILL_ENTRIES;
+	const int x = block.x / Values::HALVES, part = x % parts * PREFILL_ENTRIES;
 	PrefillTile t;
-	t.kvHead = block.x / parts;
+	t.base = block.x % Values::HALVES * Values::VALUES;
+	t.kvHead = x / parts;
 	t.head = t.kvHead * all + part;
 	t.group = min(PREFILL_ENTRIES, all - part);
 	t.inverse = 65536 / t.group + 1;

@@ -6,10 +6,12 @@
 
 // PrefillCopies copies a run's keys and values while the block before is computed.
 template <int DIM, bool EXACT> struct PrefillCopies {
-	static constexpr int CHUNKS = DIM / 8;              // 16-byte chunks of a key or a value
-	static constexpr int PLANE = PREFILL_KEYS * CHUNKS; // chunks: keys or values of a block
-	// LANES threads copy a row, EACH chunks per thread; a thread copies ROWS rows.
-	static constexpr int LANES = DIM % 64 == 0 ? 8 : 4, EACH = CHUNKS / LANES;
+	static constexpr int VALUES = PrefillValues<DIM>::VALUES; // elements of a value
+	static constexpr int CHUNKS = DIM / 8;                    // 16-byte chunks of a key
+	static constexpr int KEYS = PREFILL_KEYS * CHUNKS;        // chunks: keys of a block
+	static constexpr int STAGE = KEYS + PREFILL_KEYS * VALUES / 8;
+	// LANES threads copy a row, EACH chunks of a key per thread, VALUE_EACH of a value; a thread copies ROWS rows.
+	static constexpr int LANES = DIM % 64 == 0 ? 8 : 4, EACH = CHUNKS / LANES, VALUE_EACH = VALUES / 8 / LANES;
 	static constexpr int APART = 32 * PREFILL_WARPS / LANES, ROWS = PREFILL_KEYS / APART;
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -20,7 +22,7 @@ template <int DIM, bool EXACT> struct PrefillCopies {
 
 	const AttendArgs &a;
 	const PrefillTile &tile;
-	uint4 *const stages;  // [2 stages][keys, values][PLANE]
+	uint4 *const stages;  // [2 stages][keys, values]
 	const uint32_t plane; // chunks: keys or values of one layer of a page
 	PrefillRun run;
 	int page[ROWS];            // of the rows that the thread copies next
@@ -73,14 +75,15 @@ template <int DIM, bool EXACT> struct PrefillCopies {
 	// computed.
 	__device__ __forceinline__ void copy_block(int stage, int which) const {
 		const int row = threadIdx.x / LANES, chunk = threadIdx.x % LANES;
-		uint4 *to = stages + (stage * 2 + which) * PLANE + row * RUN + (chunk ^ swizzle(row));
+		const int base = VALUES < DIM && which ? tile.base : 0;
+		uint4 *to = stages + stage * STAGE + which * KEYS + row * RUN + (chunk ^ swizzle(row));
 #pragma unroll
 		for (int i = 0; i < ROWS; i++)
 #pragma unroll
-			for (int j = 0; j < EACH; j++) {
-				const bool in = EXACT || 8 * (chunk + j * LANES) < a.dim;
+			for (int j = 0; j < (which ? VALUE_EACH : EACH); j++) {
+				const bool in = EXACT || 8 * (chunk + j * LANES) + base < a.dim;
 				uint4 *const chunk_to = to + i * APART * RUN + (RUN == 8 ? run_offset(j) : j * LANES);
-				const uint4 *const from = source[i] + which * plane + (in ? j * LANES : 0);
+				const uint4 *const from = source[i] + which * plane + (in ? j * LANES + base / 8 : 0);
 				cp_async_zero_fill(chunk_to, from, in ? validBytes[i] : 0);
 			}
 	}

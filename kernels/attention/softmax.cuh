@@ -84,3 +84,47 @@ __device__ __forceinline__ void attend_wait_for_all(unsigned *counter, int block
 __device__ __forceinline__ void attend_leave(unsigned *counter, int blocks) {
 	if (threadIdx.x == 0) increment_wrapping(counter, 2 * blocks - 1);
 }
+
+// AttendPlain are scores without softcap and sinks.
+struct AttendPlain {
+	static constexpr bool IS = false;
+	// score returns a score in units of log 2 from the product of query and key. scale includes log2(e).
+	__device__ __forceinline__ float score(float x, float scale) const { return x * scale; }
+	// before returns the sum before the first position of a tile's entry.
+	template <class Tile> __device__ __forceinline__ AttendSum before(const AttendArgs &, const Tile &, int) const {
+		return {0, -INFINITY, 0};
+	}
+	// total returns the sum of weights with the sink's. most is the largest score.
+	__device__ __forceinline__ float total(int, float, float weight) const { return weight; }
+};
+
+// AttendLogits are scores with a softcap, sinks, or both.
+struct AttendLogits {
+	static constexpr bool IS = true;
+	const float *sinks; // [heads], or null
+	float cap;          // of scores in units of log 2: softcap*log2(e), or 0 for none
+	float steep;        // 2*log2(e)*scale/softcap
+
+	// score: cap·tanh(y) = cap - 2·cap/(1 + e^2y).
+	__device__ __forceinline__ float score(float x, float scale) const {
+		if (cap == 0) return __fmul_rn(x, scale);
+		return __fmaf_rn(-2 * cap, reciprocal_approx(__fadd_rn(exp2_approx(__fmul_rn(x, steep)), 1)), cap);
+	}
+	// sink returns a query head's logit in units of log 2.
+	__device__ __forceinline__ float sink(int head) const { return __fmul_rn(sinks[head], 1.44269504f); }
+	// A sink is a position before the first, with weight 1 and no value.
+	template <class Tile> __device__ __forceinline__ AttendSum before(
+		const AttendArgs &a, const Tile &tile, int entry) const {
+		if (!sinks || entry >= tile.group) return {0, -INFINITY, 0};
+		return {0, sink((uint32_t)tile.index(a, entry) % a.heads), 1};
+	}
+	__device__ __forceinline__ float total(int head, float most, float weight) const {
+		return sinks ? __fadd_rn(weight, exp2_approx(__fsub_rn(sink(head), most))) : weight;
+	}
+};
+
+// AttendLogitsArgs are the arguments of a kernel for scores with a softcap or sinks.
+template <class Args> struct AttendLogitsArgs {
+	Args of;
+	AttendLogits logits;
+};

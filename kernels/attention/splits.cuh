@@ -4,11 +4,17 @@
 
 // A row's positions are cut into splits of SPLIT, and a split into BLOCK positions for each of
 // WARPS warps. Warps are added in their order, then splits in theirs, so a row's sums have one
-// order in every step.
-constexpr int BLOCK = 32, WARPS = 4, SPLIT = BLOCK * WARPS;
+// order in every step. The keys and values of a block are a warp's in registers: heads of more than 32*4 elements have
+// half as many positions. attendSplitOf of attend.go mirrors SPLIT.
+constexpr int WARPS = 4;
+template <int CHUNKS> struct AttendSplits {
+	static constexpr int BLOCK = CHUNKS > 4 ? 16 : 32, SPLIT = BLOCK * WARPS;
+};
 // A block serves up to ENTRIES query heads that read the same keys: of one row, or of a verify pass's group of rows.
 constexpr int ENTRIES = 8;
-constexpr int MERGED = 64; // splits merged at a time
+// MERGED is how many splits are merged at a time, for results of WIDE elements: fewer where sums leave little
+// shared memory.
+template <int WIDE> constexpr int MERGED = WIDE > 128 ? 32 : 64;
 
 // AttendTile is the work of a block. DEFERRED: the row's own key and value are not in the pool yet.
 struct AttendTile {
@@ -120,7 +126,7 @@ template <class Tile> __device__ __forceinline__ float *attend_partial(
 }
 
 // AttendMerge is shared memory of the block that merges splits.
-struct AttendMerge {
+template <int MERGED> struct AttendMerge {
 	float keep[ENTRIES][MERGED], add[ENTRIES][MERGED]; // factors of the sums before a split, and of its own
 	float weight[ENTRIES][MERGED];
 };
@@ -128,8 +134,8 @@ struct AttendMerge {
 // attend_factors computes the factors and weights of MERGED splits from `from` on, as
 // AttendSum::add would. Missing splits change no sum. A warp handles one entry; most is the entry's
 // largest score before.
-template <class Tile> __device__ __forceinline__ void attend_factors(
-	const AttendArgs &a, const Tile &tile, AttendMerge &s, float &most, int entry, int from, int splits) {
+template <int MERGED, class Tile> __device__ __forceinline__ void attend_factors(
+	const AttendArgs &a, const Tile &tile, AttendMerge<MERGED> &s, float &most, int entry, int from, int splits) {
 	const int lane = threadIdx.x % 32;
 	if (entry >= tile.group) return;
 	float m[MERGED / 32], w[MERGED / 32];
@@ -158,15 +164,16 @@ template <class Tile> __device__ __forceinline__ void attend_factors(
 // attend_merge adds a tile's splits in order, in the last of `blocks` blocks to arrive. It does the
 // operations of AttendSum::add, but loads sums and factors of many splits at once. run
 // [group][WIDE] holds each thread's own sums.
-template <int WIDE, int THREADS, class Tile> __device__ static void attend_merge(
-	const AttendArgs &a, const Tile &tile, AttendSum *run, int first, int splits, int blocks) {
+template <int WIDE, int THREADS, class Logits, class Tile> __device__ static void attend_merge(
+	const AttendArgs &a, const Logits &logits, const Tile &tile, AttendSum *run, int first, int splits, int blocks) {
 	constexpr int LOADS = THREADS / 8; // more would need more registers than smaller blocks have
-	__shared__ AttendMerge s;
+	constexpr int MERGED = ::MERGED<WIDE>;
+	__shared__ AttendMerge<MERGED> s;
 	if (!attend_is_last(tile.arrived(a), blocks)) return;
 	constexpr int ALL = THREADS / 32, EACH = ENTRIES / ALL; // warps, and entries per warp
 	float most[EACH], x[LOADS];
 #pragma unroll
-	for (int e = 0; e < EACH; e++) most[e] = -INFINITY;
+	for (int e = 0; e < EACH; e++) most[e] = logits.before(a, tile, threadIdx.x / 32 + e * ALL).most;
 	// load starts loads of element i%WIDE of entry i/WIDE for splits from `at` on.
 	const auto load = [&](int i, int at) {
 		const int element = min(i % WIDE, a.dim - 1);
@@ -184,7 +191,7 @@ template <int WIDE, int THREADS, class Tile> __device__ static void attend_merge
 		for (int i = threadIdx.x; i < tile.group * WIDE; i += THREADS) {
 			const int entry = i / WIDE, element = i % WIDE;
 			if (element >= a.dim) continue;
-			AttendSum sum = {0, 0, 0};
+			AttendSum sum = {0, 0, logits.before(a, tile, entry).weight};
 			if (from > first) sum = run[i];
 			for (int k = 0; k < count; k += LOADS) {
 				if (k > 0 || i >= THREADS) load(i, from + k);

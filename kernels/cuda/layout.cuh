@@ -75,6 +75,15 @@ REEL_FIELD(BeginArgs, bias, 8);
 REEL_FIELD(BeginArgs, cols, 16);
 REEL_FIELD(BeginArgs, stores, 20);
 
+REEL_SIZE(AttendLogits, 16);
+REEL_FIELD(AttendLogits, sinks, 0);
+REEL_FIELD(AttendLogits, cap, 8);
+REEL_FIELD(AttendLogits, steep, 12);
+
+REEL_SIZE(AttendLogitsArgs<AttendArgs>, 168);
+REEL_FIELD(AttendLogitsArgs<AttendArgs>, of, 0);
+REEL_FIELD(AttendLogitsArgs<AttendArgs>, logits, 152);
+
 REEL_SIZE(ChosenArgs, 48);
 REEL_FIELD(ChosenArgs, weights, 0);
 REEL_FIELD(ChosenArgs, count, 8);
@@ -580,6 +589,7 @@ REEL_FIELD(WidthNormsArgs, parts, 32);
 REEL_FIELD(WidthNormsArgs, eps, 36);
 
 REEL_SIZE(AttendDeferredArgs, 264);
+REEL_SIZE(AttendLogitsArgs<AttendDeferredArgs>, 280);
 REEL_SIZE(AttendFromArgs, 160);
 static_assert(sizeof(AttendArgs) == 152, "post and earliest follow the base");
 

@@ -20,6 +20,7 @@ type deferredLayer struct {
 	pool   []uint16 // initial content: NaN after the end of each sequence
 	work   device.Buffer
 	window int
+	logits logits
 	steps  []kernels.Rows
 	x      device.Buffer // the input of each step, [step][T][hidden]
 }
@@ -30,7 +31,7 @@ const deferredHidden, deferredLayers, deferredContext = 64, 2, 700
 // needs several blocks.
 type deferredShape struct {
 	rows, group, kvHeads, dim, window, steps int
-	bias, norms                              bool
+	bias, norms, logits                      bool
 }
 
 func newDeferredLayer(b *both, s deferredShape) *deferredLayer {
@@ -52,6 +53,9 @@ func newDeferredLayer(b *both, s deferredShape) *deferredLayer {
 	}
 	if s.norms {
 		a.qkv.HeadNorms = b.load(1, bytesOf(b.powers(2*s.dim)))
+	}
+	if s.logits {
+		a.logits = b.randomLogits(heads)
 	}
 	a.x = b.load(1, bytesOf(b.normal(s.steps*s.rows*deferredHidden, 3)))
 	a.work = b.attendWorkspace(s.rows, heads, s.dim, deferredContext)
@@ -139,7 +143,8 @@ func (a *deferredLayer) results(inAttend, early bool, run func(ops ...device.Op)
 		qkv.X, qkv.Out, qkv.Rows, qkv.KV = part(a.x, deferredHidden), a.load(1, poison(4*a.qkv.T*width)), rows, kv
 		attend := kernels.Attend{Q: qkv.Out, Rows: rows, Slots: qkv.Slots, KV: kv, Out: part(attended, width),
 			Workspace: a.work, T: qkv.T, Layer: qkv.Layer,
-			Heads: qkv.Heads, Scale: float32(1 / math.Sqrt(float64(kv.HeadDim))), Window: a.window, AfterQKV: early}
+			Heads: qkv.Heads, Scale: float32(1 / math.Sqrt(float64(kv.HeadDim))), Window: a.window, AfterQKV: early,
+			Softcap: a.logits.softcap, Sinks: a.logits.sinks[1]}
 		if inAttend {
 			qkv.DeferRoPE, attend.Post = true, qkv.Post()
 		}
@@ -171,9 +176,9 @@ func randomDeferred(b *both, rows int) deferredShape {
 	if rows > 8 {
 		steps = 2 + b.r.IntN(3)
 	}
-	return deferredShape{rows: rows, group: group, kvHeads: 1 + b.r.IntN(3), dim: 32 * (1 + b.r.IntN(4)),
+	return deferredShape{rows: rows, group: group, kvHeads: 1 + b.r.IntN(3), dim: []int{32, 64, 96, 128, 256}[b.r.IntN(5)],
 		window: []int{0, 0, 1, 2, 20, 131, 300}[b.r.IntN(7)],
-		steps:  steps, bias: families != 0, norms: families != 1}
+		steps:  steps, bias: families != 0, norms: families != 1, logits: b.r.IntN(3) == 0}
 }
 
 // Attention with deferred RoPE gives the same bits as after a QKV that applies RoPE, and stores
@@ -187,6 +192,9 @@ func TestCUDAAttendWithDeferredRoPE(t *testing.T) {
 		{rows: 20, group: 4, kvHeads: 8, dim: 128, steps: 3, norms: true},
 		{rows: 2, group: 7, kvHeads: 2, dim: 64, steps: 20, bias: true},
 		{rows: 70, group: 7, kvHeads: 2, dim: 64, steps: 2, bias: true, window: 200},
+		{rows: 3, group: 2, kvHeads: 4, dim: 256, steps: 18, norms: true, window: 200},
+		{rows: 2, group: 8, kvHeads: 1, dim: 256, steps: 18, bias: true, norms: true},
+		{rows: 2, group: 8, kvHeads: 2, dim: 64, steps: 18, bias: true, window: 128, logits: true},
 	} {
 		newDeferredLayer(b, s).compare()
 	}

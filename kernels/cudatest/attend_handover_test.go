@@ -17,7 +17,8 @@ import (
 // shape.
 var handoverShapes = []struct{ heads, kvHeads, d, context int }{
 	{8, 8, 64, 2300}, {14, 2, 64, 700}, {4, 1, 96, 1100}, {8, 8, 96, 450}, {8, 1, 128, 2300}, {5, 5, 128, 1100},
-	{8, 1, 80, 1100}, {32, 8, 128, 420}, {5, 5, 64, 300},
+	{8, 1, 80, 1100}, {32, 8, 128, 420}, {5, 5, 64, 300}, {4, 2, 256, 1100},
+	{4, 1, 192, 600},
 }
 
 // handoverOutputs is the number of outputs of the product after attention.
@@ -46,7 +47,8 @@ func (a *attending) chain(w kernels.Weight, rows []kernels.Row, start []float32,
 		Rows:  kernels.Rows{Slot: a.load(1, bytesOf(slot)), Position: a.load(1, bytesOf(position))},
 		Slots: a.slots[1], KV: a.kv[1], Out: a.load(1, poison(4*n*width)), Workspace: a.work, T: n, Layer: 1,
 		Heads: a.heads, Class: kernels.Prefill,
-		Scale: float32(1 / math.Sqrt(float64(a.kv[1].HeadDim))), Window: a.window}
+		Scale: float32(1 / math.Sqrt(float64(a.kv[1].HeadDim))), Window: a.window, Softcap: a.logits.softcap,
+		Sinks: a.logits.sinks[1]}
 	project := kernels.Projection{W: w, In: attend.Out, X: a.load(1, bytesOf(start[len(start)-n*w.Rows:])),
 		Workspace: kernels.Workspace{Rounded: a.roundedFor(n, width),
 			Partials: a.load(1, make([]byte, kernels.PartialsBytes(n, width, w.Rows)))}, T: n, Class: kernels.Prefill,

@@ -15,6 +15,7 @@ import (
 var longShapes = []struct{ heads, kvHeads, d, context, window int }{
 	{32, 8, 128, 100016, 0}, {32, 8, 64, 70000, 0}, {8, 4, 96, 40500, 0}, {6, 6, 40, 33000, 0}, {32, 32, 128, 8200, 0},
 	{16, 2, 128, 30000, 5000}, {16, 2, 64, 30000, 20000}, {64, 1, 64, 20000, 0}, {32, 8, 128, 4016, 0},
+	{8, 4, 256, 20000, 0}, {8, 2, 192, 9000, 3000},
 }
 
 // ends returns the last row of each sequence in a.
@@ -71,7 +72,7 @@ func TestCUDAPrefillAttendOfLongContexts(t *testing.T) {
 // The same rows equal the host's.
 func TestCUDAPrefillAttendOfLongContextsEqualsHost(t *testing.T) {
 	for _, c := range []struct{ heads, kvHeads, d, context int }{{8, 2, 128, 20000}, {4, 2, 64, 40016},
-		{4, 1, 96, 9000}} {
+		{4, 1, 96, 9000}, {4, 2, 256, 9000}} {
 		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, c.context)
 		ends := a.ends()
 		a.rowsBefore(ends[1], ends[3], 16)

@@ -45,7 +45,7 @@ func TestCUDAPrefillAttend(t *testing.T) {
 // A few rows of each head size, for sanitizers, which are slow.
 func TestCUDAPrefillAttendOfFewRows(t *testing.T) {
 	for i, c := range []struct{ heads, kvHeads, d, context int }{{4, 2, 64, 200}, {2, 1, 128, 150}, {2, 2, 96, 100},
-		{2, 1, 40, 70}} {
+		{2, 1, 40, 70}, {2, 1, 256, 150}, {2, 1, 192, 70}} {
 		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, c.context)
 		a.window = []int{0, 20}[i%2]
 		a.makePrompts(60)
@@ -129,7 +129,8 @@ func (a *attending) chunks(n int) []uint32 {
 		a.must(a.streams[1].Launch(kernels.Attend{Q: part(q, width),
 			Rows: kernels.Rows{Slot: part(slots, 1), Position: part(positions, 1)}, Slots: a.slots[1], KV: a.kv[1],
 			Out: part(out, width), Workspace: a.work, T: rows, Layer: 1, Heads: a.heads, Class: kernels.Prefill,
-			Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window}))
+			Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window, Softcap: a.logits.softcap,
+			Sinks: a.logits.sinks[1]}))
 	}
 	a.must(a.streams[1].Synchronize())
 	return read[uint32](a.both, 1, out)
@@ -141,7 +142,7 @@ func BenchmarkCUDAPrefillAttend(t *testing.B) {
 	for _, shape := range []struct {
 		name                      string
 		heads, kvHeads, d, layers int
-	}{{"7B", 32, 32, 128, 32}, {"8B", 32, 8, 128, 32}, {"1B", 32, 8, 64, 16}} {
+	}{{"7B", 32, 32, 128, 32}, {"8B", 32, 8, 128, 32}, {"1B", 32, 8, 64, 16}, {"Gemma 3 4B", 8, 4, 256, 34}} {
 		for _, c := range []struct{ rows, n, layers int }{
 			{1, 1, shape.layers}, {10, 10, shape.layers}, {50, 50, shape.layers}, {100, 100, shape.layers},
 			{200, 200, shape.layers}, {400, 400, shape.layers}, {16, 4016, 8}, {16, 32016, 4}, {16, 100016, 2},

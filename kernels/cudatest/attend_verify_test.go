@@ -26,6 +26,7 @@ type verifying struct {
 // verifyShape is the dimensions of a verifying.
 type verifyShape struct {
 	groups, queries, group, kvHeads, dim, window, context int
+	logits                                                bool // a random softcap, sinks or both
 }
 
 // verifyShared is how many pages hold the keys and values of all sequences before their rows.
@@ -72,6 +73,12 @@ func newVerifying(b *both, s verifyShape) *verifying {
 			Slots: kernels.Slots{Count: s.groups + 1, Pages: pages, Context: s.context, BlockTable: tables[on]}, KV: kv,
 			Out: a.out[on], Workspace: twin{1: work}[on], T: rows, Layer: 1, Heads: heads,
 			Scale: float32(1 / math.Sqrt(float64(s.dim))), Window: s.window, Queries: s.queries}
+	}
+	if s.logits {
+		l := b.randomLogits(heads)
+		for on := range a.op {
+			a.op[on].Softcap, a.op[on].Sinks = l.softcap, l.sinks[on]
+		}
 	}
 	a.op[0].KV.Data, a.op[1].KV.Data, a.op[1].KV.DType = b.load(0, bytesOf(pool)), b.load(1, bytesOf(bitsOf(pool))),
 		kernels.BF16
@@ -160,9 +167,9 @@ func (a *verifying) near() {
 // randomVerify returns a random shape of so many groups at most.
 func randomVerify(b *both, groups int) verifyShape {
 	return verifyShape{groups: 1 + b.r.IntN(groups), queries: 2 + b.r.IntN(7), kvHeads: 1 + b.r.IntN(3),
-		group: []int{1, 1, 2, 3, 4, 5, 7, 8, 12}[b.r.IntN(9)], dim: []int{32, 40, 64, 80, 96, 128}[b.r.IntN(6)],
+		group: []int{1, 1, 2, 3, 4, 5, 7, 8, 12}[b.r.IntN(9)], dim: []int{32, 40, 64, 80, 96, 128, 192, 256}[b.r.IntN(8)],
 		window:  []int{0, 0, 0, 1, 2, 5, 20, 131, 300}[b.r.IntN(9)],
-		context: []int{20, 200, 700, 1500, 9000}[b.r.IntN(5)]}
+		context: []int{20, 200, 700, 1500, 9000}[b.r.IntN(5)], logits: b.r.IntN(3) == 0}
 }
 
 // Each row of a verify pass has the bits that plain decode gives it alone: over head sizes, query heads per KV head,

@@ -47,7 +47,7 @@ func BenchmarkCUDAAttend(t *testing.B) {
 	for _, shape := range []struct {
 		name              string
 		heads, kvHeads, d int
-	}{{"7B", 32, 32, 128}, {"1B", 32, 8, 64}} {
+	}{{"7B", 32, 32, 128}, {"1B", 32, 8, 64}, {"Gemma 3 4B", 8, 4, 256}} {
 		for _, c := range []struct {
 			kind    string
 			rows, n int // rows, and the positions that the last one sees

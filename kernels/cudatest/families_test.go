@@ -82,7 +82,7 @@ func TestCUDAAttendInAWindowIsBatchInvariant(t *testing.T) {
 func TestCUDAQKVOfFamilies(t *testing.T) {
 	b := newBoth(t)
 	for i, rows := range oddRows {
-		hidden, dim := []int{64, 80, 2048, 1040}[i%4], []int{32, 64, 96, 128}[i%4]
+		hidden, dim := []int{64, 80, 2048, 1040}[i%4], []int{32, 64, 96, 128, 256}[i%5]
 		kvHeads, group := 1+i%3, []int{1, 2, 4, 8}[i/2%4]
 		heads := kvHeads * group
 		for _, prefill := range []bool{false, true} {

@@ -119,6 +119,7 @@ type attending struct {
 	widerOnGPU int // additional positions that a row sees on the GPU, to plant an error
 	first      int // the first position that a row sees
 	laterOnGPU int // how much later that is on the GPU, to plant an error
+	logits     logits
 }
 
 const attendSlots, attendPage, attendPool = 12, 16, 150
@@ -194,7 +195,7 @@ func (a *attending) attend(rows []int, T int, host bool) []float32 {
 			Slots: a.slots[on], KV: a.kv[on], Out: out[on],
 			Workspace: twin{1: a.work}[on], T: T, Layer: 1, Heads: a.heads, Class: classOf(a.prefill),
 			Scale: float32(1 / math.Sqrt(float64(d))), Window: a.window + on*a.widerOnGPU,
-			First: a.first + on*a.laterOnGPU}
+			First: a.first + on*a.laterOnGPU, Softcap: a.logits.softcap, Sinks: a.logits.sinks[on]}
 	}
 	if host {
 		a.run(op)
@@ -232,6 +233,7 @@ var attendShapes = []struct{ heads, kvHeads, d, context int }{
 	{8, 8, 64, 4096}, {6, 2, 96, 1000}, {8, 1, 128, 2048}, {4, 4, 128, 256}, {8, 2, 32, 1024}, {14, 2, 64, 700},
 	{10, 10, 80, 300}, {20, 1, 64, 513},
 	{5, 1, 128, 600}, {3, 3, 40, 1}, {32, 8, 128, 4096}, {2, 1, 32, 17000},
+	{8, 4, 256, 1000}, {9, 1, 256, 4400}, {4, 2, 192, 300}, {2, 2, 136, 70},
 }
 
 func TestCUDAAttend(t *testing.T) {

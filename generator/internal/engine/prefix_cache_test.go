@@ -81,7 +81,7 @@ func families() map[string]model.Config {
 	branches.NoNormsBefore, branches.NormsAfter, branches.WidthNorms, branches.NormsFromOne = true, true, true, true
 	branches.LocalTheta, branches.Local, branches.Activation = 100, []bool{true, false}, kernels.GELUTanh
 	branches.EmbeddingRoot, branches.ResidualScale, branches.AttentionScale = true, 0.5, 0.3
-	branches.ScoreCap, branches.LogitsCap, branches.LogitsDivisor = 5, 20, 0.5
+	branches.ScoreCap, branches.LogitsCap, branches.LogitsDivisor, branches.StreamDivisor = 5, 20, 0.5, 4
 	return map[string]model.Config{"llama": llama, "window": window, "qwen2": qwen2, "qwen3": qwen3,
 		"smollm3": smol, "quantised": quantisedConfig(), "branches": branches, "experts": expertsConfig()}
 }

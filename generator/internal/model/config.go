@@ -72,6 +72,9 @@ type Config struct {
 	// stream on a device is divided by it, which saves the products and changes no norm, as Eps is divided by its
 	// square.
 	ResidualScale float32 `json:",omitempty"`
+	// StreamDivisor divides the residual stream on a device further, 0: 1. It is a power of two, of a family with
+	// NormsAfter, and changes no result but where rows are rounded to float16, which holds nothing over 65504.
+	StreamDivisor float32 `json:",omitempty"`
 	// AttentionScale multiplies scores, 0: 1/√HeadDim. ScoreCap bounds them, and LogitsCap the logits; 0: nothing does.
 	// LogitsDivisor divides the logits before; 0: 1.
 	AttentionScale, ScoreCap, LogitsCap, LogitsDivisor float32 `json:",omitempty"`
@@ -113,8 +116,19 @@ func (c Config) residualScale() float32 {
 	return 1
 }
 
-// streamEps returns the Eps of norms of the residual stream, see ResidualScale.
-func (c Config) streamEps() float32 { return c.RMSNormEps / (c.residualScale() * c.residualScale()) }
+// streamDivisor returns what the residual stream on a device is divided by, see ResidualScale and StreamDivisor.
+func (c Config) streamDivisor() float32 { return c.residualScale() * c.branchDivisor() }
+
+// branchDivisor returns StreamDivisor, or 1.
+func (c Config) branchDivisor() float32 {
+	if c.StreamDivisor != 0 {
+		return c.StreamDivisor
+	}
+	return 1
+}
+
+// streamEps returns the Eps of norms of the residual stream.
+func (c Config) streamEps() float32 { return c.RMSNormEps / (c.streamDivisor() * c.streamDivisor()) }
 
 // layerEps returns the Eps of norms before attention and feed-forward.
 func (c Config) layerEps() float32 {

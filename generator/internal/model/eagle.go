@@ -266,9 +266,9 @@ func (c Config) ForTarget(model Config) (Config, error) {
 				d.what, d.head, d.model, otherHead)
 		}
 	}
-	if model.residualScale() != 1 {
-		return c, fmt.Errorf("%w: an EAGLE-3 head for a model with residual_multiplier %v: %s", ErrUnsupported,
-			model.ResidualScale, otherHead)
+	if model.streamDivisor() != 1 {
+		return c, fmt.Errorf("%w: an EAGLE-3 head for a %s, whose hidden states a device has divided by %v: take "+
+			"--draft lookup", ErrUnsupported, model.Name, model.streamDivisor())
 	}
 	for _, layer := range e.Layers {
 		if layer < 0 || layer >= model.Layers {

@@ -3,6 +3,7 @@ package model_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"reel.internal/reel/generator/internal/model"
@@ -63,5 +64,21 @@ func TestFamiliesEqualTransformers(t *testing.T) {
 			}
 			t.Logf("logits differ by %.1e relative at most", worst)
 		})
+	}
+}
+
+// A power of two that divides the residual stream changes no bit of the results, and keeps the stream small.
+func TestDividedStreamGivesTheSameBits(t *testing.T) {
+	c, w := checkpoint(t, "gemma-2")
+	if c.StreamDivisor < 2 {
+		t.Fatal("the stream of Gemma is not divided")
+	}
+	tokens := loadGolden(t, filepath.Join("testdata", "gemma-2"), 5, c.Vocab)[2].Tokens
+	divided := run(t, c, w, tokens)
+	c.StreamDivisor = 1
+	for i, logits := range run(t, c, w, tokens) {
+		if !slices.Equal(logits, divided[i]) {
+			t.Errorf("logits %d differ by %.1e", i, relativeError(divided[i], logits))
+		}
 	}
 }

@@ -18,11 +18,9 @@ var (
 		own:      func() ownFields { return newGemmaFields(50, 30) },
 		gguf:     ggufGemma2, ggufKeys: []string{keyScoreCap, keyLogitsCap}}
 
-	gemma3 = family{architecture: "Gemma3ForCausalLM", config: gemma3Config(), windows: allButEach(6), theta: 1e6,
-		localRoPE: true, defaults: gemmaDefaults(262208, 131072),
-		own: func() ownFields {
-			return &gemma3Fields{gemmaFields: *newGemmaFields(0, 0), LocalTheta: 1e4, Pattern: 6}
-		},
+	gemma3 = family{architecture: "Gemma3ForCausalLM", config: gemma3Config(), theta: 1e6,
+		windows: allButEach(6), localRoPE: true,
+		defaults: gemmaDefaults(262208, 131072), own: newGemma3Fields,
 		gguf: ggufGemma3, ggufKeys: []string{keyLocalTheta}}
 )
 
@@ -30,6 +28,7 @@ const gelu = "gelu_pytorch_tanh"
 
 func gemmaConfig() Config {
 	return Config{NormsAfter: true, NormsFromOne: true, EmbeddingRoot: true, Activation: kernels.GELUTanh,
+		StreamDivisor: 256, // hidden states of Gemma 3 reach some 800,000
 		published: map[string]string{
 			afterAttentionNorm:   "post_attention_layernorm.weight",
 			postAttentionNorm:    "pre_feedforward_layernorm.weight",
@@ -89,6 +88,10 @@ type gemma3Fields struct {
 	gemmaFields
 	LocalTheta float64 `json:"rope_local_base_freq"`   // of layers with windows
 	Pattern    int     `json:"sliding_window_pattern"` // each so-manieth layer sees everything
+}
+
+func newGemma3Fields() ownFields {
+	return &gemma3Fields{gemmaFields: *newGemmaFields(0, 0), LocalTheta: 1e4, Pattern: 6}
 }
 
 func (g *gemma3Fields) fill(f *configFile) {

@@ -59,14 +59,14 @@ func (s *StepMemory) Intact(dev device.Memory) (err error) {
 
 // intact checks the canaries of one pool.
 func intact(dev device.Memory, kv kernels.KV) (err error) {
-	page, plane := make([]byte, kv.PageBytes()), kv.PageBytes()/int64(kv.Layers)
-	canary := poison(plane)
+	page, canary := make([]byte, kv.PageBytes()), poison(kv.PageBytes())
 	for p := range int64(kv.Pages) {
 		if failed := dev.Read(page, kv.Data.Slice(p*kv.PageBytes(), kv.PageBytes())); failed != nil {
 			return failed
 		}
 		for i := 0; i < kv.Layers; i += 2 {
-			if !bytes.Equal(page[int64(i)*plane:int64(i+1)*plane], canary) {
+			n := kv.LayerBytes(i)
+			if !bytes.Equal(page[kv.LayerStart(i):][:n], canary[:n]) {
 				err = errors.Join(err, fmt.Errorf("%w: KV page %d, between the layers %d and %d",
 					device.ErrOverrun, p, i/2-1, i/2))
 			}

@@ -178,7 +178,9 @@ func (l *loader) norms(c Config, w *layer, prefix string) {
 		w.attentionNorm, w.feedForwardNorm = l.norm(name(inputNorm)), l.norm(name(postAttentionNorm))
 	}
 	if c.NormsAfter {
-		w.afterAttention, w.afterFeedForward = l.norm(name(afterAttentionNorm)), l.norm(name(afterFeedForwardNorm))
+		by := c.branchDivisor()
+		w.afterAttention = l.floats(divided(l.normWeights(name(afterAttentionNorm)), by))
+		w.afterFeedForward = l.floats(divided(l.normWeights(name(afterFeedForwardNorm)), by))
 	}
 	if c.HeadNorms {
 		w.headNorms = l.headNorms(name(qNorm), name(kNorm))
@@ -292,13 +294,19 @@ func (l *loader) normWeights(name string) []float32 {
 
 // finalNorm loads the norm before the head, which divides the logits too.
 func (l *loader) finalNorm() device.Buffer {
-	w := l.normWeights(normName)
+	by := float32(1)
 	if d := l.model.Config.LogitsDivisor; d != 0 {
-		for i := range w {
-			w[i] /= d
-		}
+		by = d
 	}
-	return l.floats(w)
+	return l.floats(divided(l.normWeights(normName), by))
+}
+
+// divided divides a vector in place.
+func divided(v []float32, by float32) []float32 {
+	for i := range v {
+		v[i] /= by
+	}
+	return v
 }
 
 // embeddingScale returns what the embedding is multiplied by, see [Config].
@@ -318,7 +326,7 @@ func (l *loader) embeddingScale() float32 {
 			scale = rounded(scale, 16)
 		}
 	}
-	return scale / c.residualScale()
+	return scale / c.streamDivisor()
 }
 
 // rounded rounds the last bits of a number to even.

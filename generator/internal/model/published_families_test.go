@@ -223,11 +223,11 @@ func TestMultipliersOutOfBounds(t *testing.T) {
 	}
 }
 
-// An EAGLE-3 head takes hidden states that a residual multiplier does not scale.
+// An EAGLE-3 head takes hidden states as they are.
 func TestEagleOfScaledStreamIsRefused(t *testing.T) {
 	head := Config{Vocab: 49155, Hidden: 4096, Eagle: &Eagle{Vocab: 49155, Target: 4096}}
 	if _, err := head.ForTarget(config(t, "granite-3.1-8b")); !errors.Is(err, ErrUnsupported) ||
-		!strings.Contains(err.Error(), "residual_multiplier") {
+		!strings.Contains(err.Error(), "divided by 0.22") {
 		t.Error(err)
 	}
 }
