@@ -199,13 +199,13 @@ type routeArgs struct {
 // groupArgs mirrors GroupArgs of group.cu.
 type groupArgs struct {
 	ids, rows, count, expert, place, row uint64
-	t, used, slots, each                 int32
+	t, used, segments, each              int32
 }
 
 // chosenArgs mirrors ChosenArgs of gemm/experts.cuh.
 type chosenArgs struct {
 	weights, count, expert, place, row uint64
-	slots, places                      int32
+	segments, places                   int32
 }
 
 // expertGateUpArgs mirrors ExpertGateUpArgs of experts.cu.

@@ -4,14 +4,14 @@
 struct ExpertGateUpArgs {
 	const uint4 *gate, *up;          // packed [experts*inner][hidden]
 	const float *gateBias, *upBias;  // [experts][inner], or null
-	Activations in;                  // X [T][hidden], with norm; rows and n are those of a slot
+	Activations in;                  // X [T][hidden], with norm; rows and n are those of a segment
 	float *out;                      // [places][inner]
 	ChosenArgs chosen;
 	float linear, limit;             // of the activation: -log2(e) times 1, or times 1.702 with a limit; 0: no limit
 	int32_t inner, unused;
 };
 
-// ExpertGateUp: Out[place][r] = act(Gate_e[r]·n, Up_e[r]·n), n = rmsnorm(X[row]); e, place and row are of the slot. A
+// ExpertGateUp: Out[place][r] = act(Gate_e[r]·n, Up_e[r]·n), n = rmsnorm(X[row]); e, place and row are of the segment. A
 // unit is 16 rows of Gate and the same rows of Up. Members: gemm/product.cuh.
 struct ExpertGateUp {
 	using Args = ExpertGateUpArgs;
@@ -21,21 +21,21 @@ struct ExpertGateUp {
 	static constexpr bool ATTENTION_NEXT = false;
 	static constexpr int PERSISTENT_GEMV = 0, PERSISTENT_SKINNY = 0;
 	const Args &o;
-	const Slot &slot;
+	const Segment &segment;
 	struct Prefetched {};
 
-	__device__ __forceinline__ ExpertGateUp(const Args &o) : o(o), slot(Slot::find(o.chosen, o.in, false)) {}
-	__device__ __forceinline__ const Activations &activations() const { return slot.in; }
+	__device__ __forceinline__ ExpertGateUp(const Args &o) : o(o), segment(Segment::find(o.chosen, o.in, false)) {}
+	__device__ __forceinline__ const Activations &activations() const { return segment.in; }
 	__device__ __forceinline__ int units() const { return o.inner / 16; }
 	__device__ __forceinline__ RowTile row_tile(int unit, int r) const {
-		return {r ? o.up : o.gate, slot.expert * (o.inner / 16) + unit};
+		return {r ? o.up : o.gate, segment.expert * (o.inner / 16) + unit};
 	}
 	__device__ __forceinline__ void prepare(int, int, int) {}
 	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[2]) const {
-		const int at = unit * 16 + row, bias = slot.expert * o.inner + at;
+		const int at = unit * 16 + row, bias = segment.expert * o.inner + at;
 		const float gate = o.gateBias ? __fadd_rn(y[0], o.gateBias[bias]) : y[0];
 		const float up = o.upBias ? __fadd_rn(y[1], o.upBias[bias]) : y[1];
-		o.out[(size_t)slot.place[t] * o.inner + at] = gated(gate, up);
+		o.out[(size_t)segment.place[t] * o.inner + at] = gated(gate, up);
 	}
 	// A comparison with what is not a number is false, so that stays what it is.
 	__device__ __forceinline__ float gated(float gate, float up) const {
@@ -52,7 +52,7 @@ struct ExpertGateUp {
 struct ExpertDownArgs {
 	const uint4 *w;    // packed [experts*hidden][inner]
 	const float *bias; // [experts][hidden], or null
-	Activations in;    // In [places][inner], without norm; rows and n are those of a slot
+	Activations in;    // In [places][inner], without norm; rows and n are those of a segment
 	float *results;    // [places][hidden]
 	float *x;          // in and out: [hidden]; of expert_down_one alone
 	ChosenArgs chosen;
@@ -68,19 +68,19 @@ struct ExpertDown {
 	static constexpr bool ATTENTION_NEXT = false;
 	static constexpr int PERSISTENT_GEMV = 0, PERSISTENT_SKINNY = 0;
 	const Args &o;
-	const Slot &slot;
+	const Segment &segment;
 	struct Prefetched {};
 
-	__device__ __forceinline__ ExpertDown(const Args &o) : o(o), slot(Slot::find(o.chosen, o.in, true)) {}
-	__device__ __forceinline__ const Activations &activations() const { return slot.in; }
+	__device__ __forceinline__ ExpertDown(const Args &o) : o(o), segment(Segment::find(o.chosen, o.in, true)) {}
+	__device__ __forceinline__ const Activations &activations() const { return segment.in; }
 	__device__ __forceinline__ int units() const { return o.hidden / 16; }
 	__device__ __forceinline__ RowTile row_tile(int unit, int) const {
-		return {o.w, slot.expert * (o.hidden / 16) + unit};
+		return {o.w, segment.expert * (o.hidden / 16) + unit};
 	}
 	__device__ __forceinline__ void prepare(int, int, int) {}
 	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[1]) const {
-		const int at = unit * 16 + row, place = slot.place[t];
-		const float v = o.bias ? __fadd_rn(y[0], o.bias[slot.expert * o.hidden + at]) : y[0];
+		const int at = unit * 16 + row, place = segment.place[t];
+		const float v = o.bias ? __fadd_rn(y[0], o.bias[segment.expert * o.hidden + at]) : y[0];
 		o.results[(size_t)place * o.hidden + at] = __fmul_rn(o.chosen.weights[place], v);
 	}
 };

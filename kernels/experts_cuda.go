@@ -22,16 +22,16 @@ type expertLaunch struct {
 	chosen      Chosen
 }
 
-// launchExperts launches a block for each unit and each slot that there may be; of quantised weights blocks take
-// several units of a slot in turn.
+// launchExperts launches a block for each unit and each segment that there may be; of quantised weights blocks take
+// several units of a segment in turn.
 func launchExperts[T any](q *cuda.Queue, p expertLaunch, args T) error {
-	slots := slotsOf(p.T, p.chosen.Used, p.chosen.Experts)
+	segments := segmentsOf(p.T, p.chosen.Used, p.chosen.Experts)
 	if p.w.Rows/p.chosen.Experts%tileRows != 0 {
 		return fmt.Errorf("%w: experts of %d rows, wants a multiple of %d", device.ErrBadShape,
 			p.w.Rows/p.chosen.Experts, tileRows)
 	}
 	if p.w.DType.Quantised() {
-		return launchExpertCodes(q, p, slots, args)
+		return launchExpertCodes(q, p, segments, args)
 	}
 	kind, err := elementsOf(p.w)
 	if err != nil {
@@ -39,7 +39,7 @@ func launchExperts[T any](q *cuda.Queue, p expertLaunch, args T) error {
 	}
 	v, shared := p.variant()
 	g := v.grid(1, p.units, p.tiles)
-	g.Z, g.Shared = slots, shared
+	g.Z, g.Shared = segments, shared
 	return cuda.Launch(q, p.name+kind+v.suffix, g, args)
 }
 
@@ -58,10 +58,10 @@ func (p expertLaunch) variant() (v *variant, shared int) {
 	return &skinny8, 0
 }
 
-// Blocks of a launch over quantised experts, if slots are all in use, for each SM: enough that they finish together.
+// Blocks of a launch over quantised experts, if segments are all in use, for each SM: enough that they finish together.
 const expertBlocks = 4
 
-func launchExpertCodes[T any](q *cuda.Queue, p expertLaunch, slots int, args T) error {
+func launchExpertCodes[T any](q *cuda.Queue, p expertLaunch, segments int, args T) error {
 	row, sums := codesRowBytes(p.w.DType, p.cols)
 	rows := min(p.T, codesTokens, (sharedMemory(q)-codesStatic-sums)/row)
 	if rows <= 0 {
@@ -69,7 +69,7 @@ func launchExpertCodes[T any](q *cuda.Queue, p expertLaunch, slots int, args T) 
 	}
 	perBlock := codesTiles / p.tiles // units that a block computes at a time
 	most := (p.units + perBlock - 1) / perBlock
-	g := cuda.Grid{X: min(most, max(1, expertBlocks*q.SMs()/slots)), Z: slots, Threads: codesThreads,
+	g := cuda.Grid{X: min(most, max(1, expertBlocks*q.SMs()/segments)), Z: segments, Threads: codesThreads,
 		Shared: rows*row + sums, Dependent: tune.DependentLaunch}
 	return cuda.Launch(q, p.name+formats[p.w.DType].kernel+"_codes8", g,
 		codesArgs[T]{op: args, units: int32(p.units), atOnce: int32(rows)})
@@ -88,7 +88,7 @@ func (o ExpertGateUp) CUDA(q *cuda.Queue) error {
 		units: tilesOf(o.inner()), tiles: 2, normed: true, T: o.T, chosen: o.Chosen,
 	}, expertGateUpArgs{gate: q.Address(o.Gate.Data), up: q.Address(o.Up.Data), gateBias: q.Address(o.GateBias),
 		upBias: q.Address(o.UpBias), in: activations{x: q.Address(o.X), norm: q.Address(o.Norm), cols: int32(o.Gate.Cols),
-			eps: o.Eps}, out: q.Address(o.Out), chosen: o.Chosen.slotArgs(q, o.T), linear: float32(linear), limit: o.Limit,
+			eps: o.Eps}, out: q.Address(o.Out), chosen: o.Chosen.segmentArgs(q, o.T), linear: float32(linear), limit: o.Limit,
 		inner: int32(o.inner())})
 }
 
@@ -100,7 +100,7 @@ func (o ExpertDown) CUDA(q *cuda.Queue) error {
 	}
 	args := expertDownArgs{w: q.Address(o.Down.Data), bias: q.Address(o.Bias),
 		in: activations{x: q.Address(o.In), cols: int32(o.Down.Cols)}, results: q.Address(o.Workspace.Results),
-		x: q.Address(o.X), chosen: o.Chosen.slotArgs(q, o.T), hidden: int32(hidden), used: int32(o.Chosen.Used)}
+		x: q.Address(o.X), chosen: o.Chosen.segmentArgs(q, o.T), hidden: int32(hidden), used: int32(o.Chosen.Used)}
 	if shared := o.oneShared(); o.T == 1 && !o.Down.DType.Quantised() && hidden%tileRows == 0 && shared <= gemvShared {
 		kind, err := elementsOf(o.Down)
 		if err != nil {

@@ -156,7 +156,7 @@ func TestRouteBreaksTies(t *testing.T) {
 	}
 }
 
-// experts returns the ops of a layer's experts over random weights and rows, and their values.
+// expertsCase is a layer's experts over random weights and rows, with their values.
 type expertsCase struct {
 	gateUp         ExpertGateUp
 	down           ExpertDown
@@ -170,6 +170,7 @@ const (
 	expertsInner  = 16
 )
 
+// experts returns experts of the width expertsInner.
 func (g *rig) experts(r routed, limit float32, biased bool) (c expertsCase) {
 	e, T, used := r.Chosen.Experts, r.T, r.Chosen.Used
 	gate, gv := g.weight(BF16, e*expertsInner, expertsHidden)

@@ -5,14 +5,14 @@ struct GroupArgs {
 	const int32_t *ids;  // [T][used]
 	const int32_t *rows; // [T], or null; -1: no row
 	int32_t *count;      // out: [1]
-	int32_t *expert;     // out: [slots]
-	int32_t *place, *row; // out: [slots][each]
-	int32_t T, used, slots, each;
+	int32_t *expert;     // out: [segments]
+	int32_t *place, *row; // out: [segments][each]
+	int32_t T, used, segments, each;
 };
 
 constexpr int GROUP_THREADS = 1024;
 
-// group sorts the places of a step into slots of an expert and up to `each` places, as gemm/experts.cuh says. It is one
+// group sorts the places of a step into segments of an expert and up to `each` places, as gemm/experts.cuh says. It is one
 // block; a thread has one expert, of at most 1024. The order of the places within an expert changes no result.
 extern "C" __global__ void __launch_bounds__(GROUP_THREADS) reel_group(const __grid_constant__ GroupArgs a) {
 	__shared__ int counts[GROUP_THREADS], begins[GROUP_THREADS], warps[32];
@@ -27,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(GROUP_THREADS) reel_group(const __g
 	}
 	__syncthreads();
 	const int mine = (counts[id] + a.each - 1) / a.each;
-	int sum = mine; // of this expert's slots and those before
+	int sum = mine; // of this expert's segments and those before
 #pragma unroll
 	for (int apart = 1; apart < 32; apart *= 2) {
 		const int before = __shfl_up_sync(~0u, sum, apart);
@@ -39,8 +39,8 @@ extern "C" __global__ void __launch_bounds__(GROUP_THREADS) reel_group(const __g
 	for (int w = 0; w < warp; w++) before += warps[w];
 	sum += before;
 	begins[id] = (sum - mine) * a.each;
-	if (id == GROUP_THREADS - 1) *a.count = min(sum, a.slots);
-	for (int s = sum - mine; s < min(sum, a.slots); s++) {
+	if (id == GROUP_THREADS - 1) *a.count = min(sum, a.segments);
+	for (int s = sum - mine; s < min(sum, a.segments); s++) {
 		a.expert[s] = id;
 		if (s == sum - 1) // the last one may have fewer places
 			for (int i = (counts[id] - 1) % a.each + 1; i < a.each; i++)
@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(GROUP_THREADS) reel_group(const __g
 		const int t = p / a.used, row = a.rows ? a.rows[t] : t;
 		if (row < 0) continue;
 		const int e = a.ids[p], at = begins[e] + atomicAdd(&counts[e], 1);
-		if (at >= a.slots * a.each) continue;
+		if (at >= a.segments * a.each) continue;
 		a.place[at] = p;
 		a.row[at] = row;
 	}

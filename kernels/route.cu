@@ -15,13 +15,13 @@ struct RouteArgs {
 	int32_t bestTwo, scoring;     // scoring: that of kernels/route.go
 	int32_t normalise, byScore;   // byScore: experts are chosen by scores, not by logits
 	float scale, eps;
-	// Of a step of one row, whose slots are its ranks; else null, and reel_group makes the slots.
+	// Of a step of one row, whose segments are its ranks; else null, and reel_group makes the segments.
 	int32_t *count, *expert, *place, *row;
 };
 
 enum Scoring { SOFTMAX_OF_ALL, SIGMOID, SOFTMAX_OF_CHOSEN };
 constexpr int ROUTE_WARPS = 8;                      // of a block: one expert each, then one row each
-constexpr int SLOT_PLACES = 8;                      // places of a slot in steps of few rows
+constexpr int SEGMENT_PLACES = 8;                      // places of a segment in steps of few rows
 constexpr int MOST_EXPERTS = 1024; // of which a lane has EACH, those of its number, of 32 more and so on
 constexpr float NOT_CHOSEN = -__builtin_huge_valf();
 
@@ -186,9 +186,9 @@ template <int EACH> __device__ __forceinline__ void route_choose(const RouteArgs
 	a.weights[t * a.used + lane] = __fmul_rn(weight, a.scale);
 	if (!a.count) return;
 	a.expert[lane] = id;
-	for (int i = 0; i < SLOT_PLACES; i++) {
-		a.place[lane * SLOT_PLACES + i] = i ? -1 : lane;
-		a.row[lane * SLOT_PLACES + i] = i ? -1 : a.rows ? a.rows[0] : 0;
+	for (int i = 0; i < SEGMENT_PLACES; i++) {
+		a.place[lane * SEGMENT_PLACES + i] = i ? -1 : lane;
+		a.row[lane * SEGMENT_PLACES + i] = i ? -1 : a.rows ? a.rows[0] : 0;
 	}
 	if (lane == 0) *a.count = a.used;
 }

@@ -30,43 +30,43 @@ const (
 type Chosen struct {
 	IDs     device.Buffer // int32 [T][Used]: the experts of each row, by falling score, then by rising id
 	Weights device.Buffer // float32 [T][Used]: the factors of their results
-	// Slots is [SlotsBytes] bytes, or none: on a GPU, the pairs of a row and one of its experts in groups of one expert,
+	// Segments is [SegmentsBytes] bytes, or none: on a GPU, the pairs of a row and one of its experts in groups of one expert,
 	// by which kernels read an expert for several rows at once. The host has none.
-	Slots   device.Buffer
-	Experts int // of the layer
-	Used    int // of a row
+	Segments device.Buffer
+	Experts  int // of the layer
+	Used     int // of a row
 }
 
-// A slot has up to fewPlaces pairs of a row and an expert in steps of up to fewSlotRows rows, and manyPlaces in others,
+// A segment has up to fewPlaces pairs of a row and an expert in steps of up to fewSegmentRows rows, and manyPlaces in others,
 // which multiply more rows by an expert at a time.
 const (
-	fewPlaces   = 8
-	manyPlaces  = 64
-	fewSlotRows = 32
+	fewPlaces      = 8
+	manyPlaces     = 64
+	fewSegmentRows = 32
 )
 
-// placesOf returns the pairs of a slot in a step of T rows.
+// placesOf returns the pairs of a segment in a step of T rows.
 func placesOf(T int) int {
-	if T <= fewSlotRows {
+	if T <= fewSegmentRows {
 		return fewPlaces
 	}
 	return manyPlaces
 }
 
-// slotsOf returns the most slots that T rows need: of each expert the last one may be partly filled.
-func slotsOf(T, used, experts int) int {
+// segmentsOf returns the most segments that T rows need: of each expert the last one may be partly filled.
+func segmentsOf(T, used, experts int) int {
 	places, each := T*used, placesOf(T)
 	return min(places, (places+min(experts, places)*(each-1))/each)
 }
 
-// slotsAt is the element of Slots at which the slots begin.
-const slotsAt = 4
+// segmentsAt is the element of Segments at which the segments begin.
+const segmentsAt = 4
 
-// SlotsBytes returns the size of [Chosen].Slots for up to T rows: a count, then of each slot the expert, the places and
+// SegmentsBytes returns the size of [Chosen].Segments for up to T rows: a count, then of each segment the expert, the places and
 // their rows.
-func SlotsBytes(T, used, experts int) (bytes int64) {
-	for _, rows := range []int{min(T, fewSlotRows), T} {
-		bytes = max(bytes, 4*int64(slotsAt+slotsOf(rows, used, experts)*(1+2*placesOf(rows))))
+func SegmentsBytes(T, used, experts int) (bytes int64) {
+	for _, rows := range []int{min(T, fewSegmentRows), T} {
+		bytes = max(bytes, 4*int64(segmentsAt+segmentsOf(rows, used, experts)*(1+2*placesOf(rows))))
 	}
 	return bytes
 }

@@ -18,12 +18,12 @@ const (
 	groupThreads = 1024
 )
 
-// CUDA launches the router, then, for several rows, the kernel that sorts the pairs of rows and experts into slots. Both
+// CUDA launches the router, then, for several rows, the kernel that sorts the pairs of rows and experts into segments. Both
 // have a grid that does not depend on the choice.
 func (o Route) CUDA(q *cuda.Queue) error {
 	c := o.Chosen
 	if err := checkBuffers(need{"logits", o.Workspace.Logits, o.T * c.Experts}, need{"arrivals", o.Workspace.Arrivals, o.T},
-		need{"slots", c.Slots, int(SlotsBytes(o.T, c.Used, c.Experts) / 4)}); err != nil {
+		need{"segments", c.Segments, int(SegmentsBytes(o.T, c.Used, c.Experts) / 4)}); err != nil {
 		return err
 	}
 	if o.Groups > routeGroups || o.Hidden%4 != 0 {
@@ -46,9 +46,9 @@ func (o Route) CUDA(q *cuda.Queue) error {
 	if c.Experts > most {
 		most = MostExperts
 	}
-	slots := c.slotArgs(q, o.T)
+	segments := c.segmentArgs(q, o.T)
 	if o.T == 1 {
-		a.count, a.expert, a.place, a.row = slots.count, slots.expert, slots.place, slots.row
+		a.count, a.expert, a.place, a.row = segments.count, segments.expert, segments.place, segments.row
 	}
 	err := cuda.Launch(q, fmt.Sprintf("reel_route%d_%d", rows, most), cuda.Grid{X: (c.Experts + routeWarps - 1) / routeWarps,
 		Y: (o.T + rows - 1) / rows, Threads: routeWarps * 32, Dependent: tune.DependentLaunch}, a)
@@ -56,16 +56,16 @@ func (o Route) CUDA(q *cuda.Queue) error {
 		return err
 	}
 	return cuda.Launch(q, "reel_group", cuda.Grid{X: 1, Threads: groupThreads, Dependent: tune.DependentLaunch},
-		groupArgs{ids: a.ids, rows: a.rows, count: slots.count, expert: slots.expert, place: slots.place, row: slots.row,
-			t: a.t, used: a.used, slots: slots.slots, each: slots.places})
+		groupArgs{ids: a.ids, rows: a.rows, count: segments.count, expert: segments.expert, place: segments.place, row: segments.row,
+			t: a.t, used: a.used, segments: segments.segments, each: segments.places})
 }
 
-// slotArgs returns the addresses in c for T rows.
-func (c Chosen) slotArgs(q *cuda.Queue, T int) chosenArgs {
-	n := uint64(slotsOf(T, c.Used, c.Experts))
-	count := q.Address(c.Slots)
-	expert := count + 4*slotsAt
+// segmentArgs returns the addresses in c for T rows.
+func (c Chosen) segmentArgs(q *cuda.Queue, T int) chosenArgs {
+	n := uint64(segmentsOf(T, c.Used, c.Experts))
+	count := q.Address(c.Segments)
+	expert := count + 4*segmentsAt
 	place := expert + 4*n
 	return chosenArgs{weights: q.Address(c.Weights), count: count, expert: expert, place: place,
-		row: place + 4*n*uint64(placesOf(T)), slots: int32(n), places: int32(placesOf(T))}
+		row: place + 4*n*uint64(placesOf(T)), segments: int32(n), places: int32(placesOf(T))}
 }

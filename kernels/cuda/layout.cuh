@@ -113,7 +113,7 @@ REEL_FIELD(ChosenArgs, count, 8);
 REEL_FIELD(ChosenArgs, expert, 16);
 REEL_FIELD(ChosenArgs, place, 24);
 REEL_FIELD(ChosenArgs, row, 32);
-REEL_FIELD(ChosenArgs, slots, 40);
+REEL_FIELD(ChosenArgs, segments, 40);
 REEL_FIELD(ChosenArgs, places, 44);
 
 REEL_SIZE(CodesArgs<ExpertDown>, 168);
@@ -343,7 +343,7 @@ REEL_FIELD(GroupArgs, place, 32);
 REEL_FIELD(GroupArgs, row, 40);
 REEL_FIELD(GroupArgs, T, 48);
 REEL_FIELD(GroupArgs, used, 52);
-REEL_FIELD(GroupArgs, slots, 56);
+REEL_FIELD(GroupArgs, segments, 56);
 REEL_FIELD(GroupArgs, each, 60);
 
 REEL_SIZE(Handover, 32);

@@ -31,11 +31,11 @@ func newMixture(b *both, dtype kernels.DType, rows, hidden, inner, experts, used
 	gate, up := b.matrix(dtype, experts*inner, hidden), b.matrix(dtype, experts*inner, hidden)
 	down := b.matrix(dtype, experts*hidden, inner)
 	ids, weights, out := b.poisoned(rows*used), b.poisoned(rows*used), b.poisoned(rows*used*inner)
-	slots := b.poisoned(int(kernels.SlotsBytes(rows, used, experts) / 4))
+	segments := b.poisoned(int(kernels.SegmentsBytes(rows, used, experts) / 4))
 	results, logits := b.poisoned(rows*used*hidden), b.poisoned(rows*experts)
 	arrivals := put(b, make([]uint32, rows))
 	for on := range 2 {
-		chosen := kernels.Chosen{IDs: ids[on], Weights: weights[on], Slots: slots[on], Experts: experts, Used: used}
+		chosen := kernels.Chosen{IDs: ids[on], Weights: weights[on], Segments: segments[on], Experts: experts, Used: used}
 		work := kernels.ExpertWorkspace{Results: results[on]}
 		m.route[on] = kernels.Route{X: m.x[on], Norm: norm[on], Router: router[on], Chosen: chosen, T: rows, Hidden: hidden,
 			Eps: 1e-5, Workspace: kernels.RouteWorkspace{Logits: logits[on], Arrivals: arrivals[on]}}

@@ -1,64 +1,64 @@
 // Products of the rows of a step with the experts that they chose (kernels/experts.go), for any number of rows.
 //
-// group.cu sorts the places of a step, the pairs of a row and one of its experts, into slots: an expert and up to 8 places
-// that chose it, or up to 64 in steps of many rows. There are at most as many slots as the grid has in z; blocks of the
-// others end at once. A block multiplies the expert's tiles by the rows of its slot with the parts of the other products.
-// So a sum has the order of those (operands.cuh, codes_multiply.cuh), whatever rows share the slot.
+// group.cu sorts the places of a step, the pairs of a row and one of its experts, into segments: an expert and up to 8 places
+// that chose it, or up to 64 in steps of many rows. There are at most as many segments as the grid has in z; blocks of the
+// others end at once. A block multiplies the expert's tiles by the rows of its segment with the parts of the other products.
+// So a sum has the order of those (operands.cuh, codes_multiply.cuh), whatever rows share the segment.
 #pragma once
 #include "gemm/product.cuh"
 
-// ChosenArgs are where group.cu leaves the slots. Its parts follow each other in one buffer.
+// ChosenArgs are where group.cu leaves the segments. Its parts follow each other in one buffer.
 struct ChosenArgs {
 	const float *weights;  // [places]
-	const int32_t *count;  // [1]: slots in use
-	const int32_t *expert; // [slots]
-	const int32_t *place;  // [slots][places]; -1: none, which come last
+	const int32_t *count;  // [1]: segments in use
+	const int32_t *expert; // [segments]
+	const int32_t *place;  // [segments][places]; -1: none, which come last
 	const int32_t *row;    // the same: the place's row of X, or -1
-	int32_t slots, places; // at most; of a slot
+	int32_t segments, places; // at most; of a segment
 };
 
-// Slot is what a block computes. It is in shared memory, since products have no registers to spare.
-struct Slot {
-	Activations in;       // with the rows of the slot; n is 0 if the slot is not in use
+// Segment is what a block computes. It is in shared memory, since products have no registers to spare.
+struct Segment {
+	Activations in;       // with the rows of the segment; n is 0 if the segment is not in use
 	const int32_t *place; // of each row
 	int expert;
 
-	// find waits for the kernels before and returns the block's slot. Rows of its activations are those of places, or of
+	// find waits for the kernels before and returns the block's segment. Rows of its activations are those of places, or of
 	// X. Every thread of the block calls it.
-	static __device__ __forceinline__ const Slot &find(const ChosenArgs &a, const Activations &in, bool ofPlaces) {
-		__shared__ Slot slot;
+	static __device__ __forceinline__ const Segment &find(const ChosenArgs &a, const Activations &in, bool ofPlaces) {
+		__shared__ Segment segment;
 		begin_product<false, true>();
 		if (threadIdx.x == 0) {
 			const int i = blockIdx.z;
 			const bool used = i < *a.count;
-			slot.in = in;
-			slot.place = a.place + i * a.places;
-			slot.in.rows = ofPlaces ? slot.place : a.row + i * a.places;
-			slot.in.n = used ? a.places : 0;
-			slot.expert = used ? a.expert[i] : 0;
+			segment.in = in;
+			segment.place = a.place + i * a.places;
+			segment.in.rows = ofPlaces ? segment.place : a.row + i * a.places;
+			segment.in.n = used ? a.places : 0;
+			segment.expert = used ? a.expert[i] : 0;
 		}
 		__syncthreads();
-		return slot;
+		return segment;
 	}
 };
 
-// expert_gemv computes a unit of an expert for a slot with one place, expert_skinny for up to 8, and expert_tiled several
+// expert_gemv computes a unit of an expert for a segment with one place, expert_skinny for up to 8, and expert_tiled several
 // units for up to 64.
 template <class Op, class D, int U> __device__ __forceinline__ void expert_gemv(const typename Op::Args &a) {
 	const Op op(a);
-	if (op.slot.in.n) gemv<Op, D, U>(op);
+	if (op.segment.in.n) gemv<Op, D, U>(op);
 }
 template <class Op, class D, int U, int X> __device__ __forceinline__ void expert_skinny(const typename Op::Args &a) {
 	const Op op(a);
-	if (op.slot.in.n) skinny<Op, D, 1, U, X, true>(op);
+	if (op.segment.in.n) skinny<Op, D, 1, U, X, true>(op);
 }
 
 template <class Op, class D> __device__ __forceinline__ void expert_tiled(const typename Op::Args &a) {
 	const Op op(a);
-	if (op.slot.in.n) tiled<Op, D, 1>(op);
+	if (op.segment.in.n) tiled<Op, D, 1>(op);
 }
 
-// expert_codes computes units of an expert over quantised weights for a slot, at_once of its places at a time.
+// expert_codes computes units of an expert over quantised weights for a segment, at_once of its places at a time.
 template <class Op, class F, int WARPS> __device__ __forceinline__ void expert_codes(const CodesArgs<Op> &a) {
 	using Block = CodesBlock<Op, F, WARPS>;
 	__shared__ typename Block::Shared shared;

@@ -146,7 +146,7 @@ func (s *StepMemory) expertBuffers(dev tracked, c Config) []wantedBuffer {
 		// Cleared, so that an id read too early, as kernels without waits do in tests, is in range.
 		{&s.chosen.IDs, dev.Alloc, 4 * places},
 		{&s.chosen.Weights, dev.Alloc, 4 * places},
-		{&s.chosen.Slots, dev.Alloc, kernels.SlotsBytes(s.MaxRows, e.Used, e.Count)},
+		{&s.chosen.Segments, dev.Alloc, kernels.SegmentsBytes(s.MaxRows, e.Used, e.Count)},
 		{&s.expertsWork.Results, dev.Uncleared, 4 * places * int64(c.Hidden)},
 		{&s.routeWorkspace.Logits, dev.Uncleared, 4 * int64(s.MaxRows*e.Count)},
 		{&s.routeWorkspace.Arrivals, dev.Alloc, 4 * int64(s.MaxRows)},

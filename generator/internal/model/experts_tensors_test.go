@@ -183,3 +183,52 @@ func TestExpertsThatDoNotFit(t *testing.T) {
 		}
 	}
 }
+
+// Experts one by one that are quantised, as in FP8 checkpoints, are a stack with the rows of each.
+func TestStacksOfQuantisedExperts(t *testing.T) {
+	c, h := sparse(false)
+	c.Hidden, c.Experts.Inner = 128, 128
+	c.Quantisation = model.Quantisation{Method: "fp8", Side: 128}
+	for _, s := range c.Tensors() {
+		if s.Kind != model.ExpertTensor {
+			h.put(weights.BF16, s.Name, s.Shape...)
+		}
+	}
+	for e := range 4 {
+		for _, part := range []string{"gate_proj", "up_proj", "down_proj"} {
+			name := fmt.Sprintf("%s%d.%s.weight", expertsPrefix, e, part)
+			h.put(weights.F8_E4M3, name, 128, 128)
+			for i := range h[name].Data {
+				h[name].Data[i] &= 0x77 // numbers
+			}
+			h.put(weights.F32, name+"_scale_inv", 1, 1)
+		}
+	}
+	tensors, err := c.Published(h)
+	if err == nil {
+		err = c.CheckTensors(tensors)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := tensors.Tensor(expertsPrefix + "up_proj.weight")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := rows(t, x)
+	for e := range 4 {
+		name := fmt.Sprintf("%s%d.up_proj.weight", expertsPrefix, e)
+		one, err := weights.Float8(h[name], h[name+"_scale_inv"], 128)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own := rows(t, one)
+		if !slices.Equal(all[e*len(own):(e+1)*len(own)], own) {
+			t.Errorf("expert %d has other rows in the stack", e)
+		}
+	}
+	delete(h, expertsPrefix+"2.up_proj.weight_scale_inv")
+	if _, err := c.Published(h); !errors.Is(err, weights.ErrMissing) || !strings.Contains(err.Error(), "2.up_proj") {
+		t.Errorf("no scale: %v", err)
+	}
+}
