@@ -199,7 +199,7 @@ template <int DIM, bool EXACT, bool WINDOWED, class Logits> struct Prefill : Pre
 		else
 			no_weights(p);
 		wait_for_block();
-		constexpr bool again = WGMMA ? DIM > 64 : DIM == 64 || DIM > 128 && !EXACT; // where registers are short
+		constexpr bool again = WGMMA ? DIM > 64 : DIM == 64 || DIM > 128; // where registers are short
 		if (again && more) this->find_rows_again(after.n);
 		copy_ahead(more, stage ^ 1, 1);
 		splits.step(after);
