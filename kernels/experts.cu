@@ -11,8 +11,8 @@ struct ExpertGateUpArgs {
 	int32_t inner, unused;
 };
 
-// ExpertGateUp: Out[place][r] = act(Gate_e[r]·n, Up_e[r]·n), n = rmsnorm(X[row]); e, place and row are of the segment. A
-// unit is 16 rows of Gate and the same rows of Up. Members: gemm/product.cuh.
+// ExpertGateUp: Out[place][r] = act(Gate_e[r]·n, Up_e[r]·n), n = rmsnorm(X[row]); e, place and row are of the
+// segment. A unit is 16 rows of Gate and the same rows of Up. Members: gemm/product.cuh.
 struct ExpertGateUp {
 	using Args = ExpertGateUpArgs;
 	static constexpr int R = 2;
@@ -90,10 +90,10 @@ template <> constexpr bool FEW_REGISTERS<ExpertGateUp> = true;
 REEL_EXPERTS(reel_expert_gateup, ExpertGateUp, 4)
 REEL_EXPERTS(reel_expert_down, ExpertDown, 4)
 
-// expert_down_one is the whole down projection of a step of one row: X[r] += Σ_k weight_k (W_e(k)[r]·In[k] + bias), in
-// the order of k, with the bits of ExpertDown and reel_expert_sum. A block has 16 rows of W of each expert. Its warps are
-// the partial sums (operands.cuh); a warp goes through its K blocks of all experts without a stop, with the weights of
-// the next eight steps in flight.
+// expert_down_one is the whole down projection of a step of one row: X[r] += Σ_k weight_k (W_e(k)[r]·In[k] + bias),
+// in the order of k, with the bits of ExpertDown and reel_expert_sum. A block has 16 rows of W of each expert. Its
+// warps are the partial sums (operands.cuh); a warp goes through its K blocks of all experts without a stop, with the
+// weights of the next eight steps in flight.
 template <class D> struct ExpertDownOne {
 	static constexpr int AHEAD = 2; // K blocks
 
@@ -108,7 +108,8 @@ template <class D> struct ExpertDownOne {
 	uint4 weights[AHEAD][BLOCK_STEPS];
 
 	__device__ __forceinline__ ExpertDownOne(const ExpertDownArgs &o, const int32_t *expert)
-		: o(o), lane(threadIdx.x & 31), warp(threadIdx.x >> 5), steps(o.in.cols / MMA_K), used(o.used), expert(expert) {}
+		: o(o), lane(threadIdx.x & 31), warp(threadIdx.x >> 5), steps(o.in.cols / MMA_K), used(o.used),
+			expert(expert) {}
 
 	__device__ __forceinline__ bool exists(int block) const { return block * BLOCK_STEPS < steps; }
 	__device__ __forceinline__ Cursor first() const { return {exists(warp) ? 0 : used, warp}; }

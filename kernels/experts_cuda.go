@@ -65,7 +65,8 @@ func launchExpertCodes[T any](q *cuda.Queue, p expertLaunch, segments int, args 
 	row, sums := codesRowBytes(p.w.DType, p.cols)
 	rows := min(p.T, codesTokens, (sharedMemory(q)-codesStatic-sums)/row)
 	if rows <= 0 {
-		return fmt.Errorf("%w: %d columns: a row does not fit into this GPU's shared memory", device.ErrBadShape, p.cols)
+		return fmt.Errorf("%w: %d columns: a row does not fit into this GPU's shared memory", device.ErrBadShape,
+			p.cols)
 	}
 	perBlock := codesTiles / p.tiles // units that a block computes at a time
 	most := (p.units + perBlock - 1) / perBlock
@@ -87,8 +88,10 @@ func (o ExpertGateUp) CUDA(q *cuda.Queue) error {
 	return launchExperts(q, expertLaunch{name: "reel_expert_gateup", w: o.Gate, cols: o.Gate.Cols,
 		units: tilesOf(o.inner()), tiles: 2, normed: true, T: o.T, chosen: o.Chosen,
 	}, expertGateUpArgs{gate: q.Address(o.Gate.Data), up: q.Address(o.Up.Data), gateBias: q.Address(o.GateBias),
-		upBias: q.Address(o.UpBias), in: activations{x: q.Address(o.X), norm: q.Address(o.Norm), cols: int32(o.Gate.Cols),
-			eps: o.Eps}, out: q.Address(o.Out), chosen: o.Chosen.segmentArgs(q, o.T), linear: float32(linear), limit: o.Limit,
+		upBias: q.Address(o.UpBias), in: activations{x: q.Address(o.X), norm: q.Address(o.Norm),
+			cols: int32(o.Gate.Cols),
+			eps:  o.Eps}, out: q.Address(o.Out), chosen: o.Chosen.segmentArgs(q, o.T), linear: float32(linear),
+		limit: o.Limit,
 		inner: int32(o.inner())})
 }
 

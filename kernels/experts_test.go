@@ -57,7 +57,10 @@ func (r routed) want(g *rig, t int) (ids []int, weights []float64) {
 		}
 		ids = append(ids, i)
 	}
-	ids = slices.DeleteFunc(ids, func(i int) bool { return !slices.Contains(r.groups(choice), i/max(1, e/max(1, r.Groups))) })
+	ids = slices.DeleteFunc(ids, func(i int) bool {
+		return !slices.Contains(r.groups(choice), i/max(1, e/max(1,
+			r.Groups)))
+	})
 	slices.SortStableFunc(ids, func(a, b int) int { return -cmpFloat(choice[a], choice[b]) })
 	ids, sum = ids[:used], 0
 	for _, i := range ids {
@@ -105,11 +108,16 @@ func (r routed) groups(choice []float64) (all []int) {
 // A router's choice and weights are those of a plain loop, in every form that a family has.
 func TestRoute(t *testing.T) {
 	for name, change := range map[string]func(g *rig, r *Route){
-		"softmax":            func(*rig, *Route) {},
-		"normalised":         func(_ *rig, r *Route) { r.Normalise = true },
-		"of the chosen":      func(g *rig, r *Route) { r.Scoring = SoftmaxOfChosen; r.Bias, _ = g.random(24) },
-		"best of groups":     func(_ *rig, r *Route) { r.Groups, r.GroupsUsed, r.Scale = 6, 2, 2.5 },
-		"sigmoid, corrected": func(g *rig, r *Route) { r.Scoring = Sigmoid; r.Choice, _ = g.random(24); r.Normalise = true },
+		"softmax":        func(*rig, *Route) {},
+		"normalised":     func(_ *rig, r *Route) { r.Normalise = true },
+		"of the chosen":  func(g *rig, r *Route) { r.Scoring = SoftmaxOfChosen; r.Bias, _ = g.random(24) },
+		"best of groups": func(_ *rig, r *Route) { r.Groups, r.GroupsUsed, r.Scale = 6, 2, 2.5 },
+		"sigmoid, corrected": func(g *rig, r *Route) {
+			r.Scoring = Sigmoid
+			r.Choice,
+				_ = g.random(24)
+			r.Normalise = true
+		},
 		"groups by two": func(g *rig, r *Route) {
 			r.Scoring, r.Groups, r.GroupsUsed, r.BestTwo = Sigmoid, 4, 2, true
 			r.Choice, _ = g.random(24)
@@ -125,7 +133,8 @@ func TestRoute(t *testing.T) {
 				for k, id := range ids {
 					got, weight := g.h.Int32(r.Chosen.IDs)[row*4+k], g.h.Float32(r.Chosen.Weights)[row*4+k]
 					if int(got) != id || math.Abs(float64(weight)-weights[k]) > 1e-5 {
-						t.Fatalf("%s, row %d of %d, rank %d: expert %d × %v, wants %d × %v", name, row, rows, k, got, weight,
+						t.Fatalf("%s, row %d of %d, rank %d: expert %d × %v, wants %d × %v", name, row, rows, k, got,
+							weight,
 							id, weights[k])
 					}
 				}
@@ -180,8 +189,9 @@ func (g *rig) experts(r routed, limit float32, biased bool) (c expertsCase) {
 	norm, nv := g.random(expertsHidden)
 	inner := g.poisoned(T * used * expertsInner)
 	c = expertsCase{gate: gv, up: uv, back: dv, x: xv, norm: nv, before: slices.Clone(xv),
-		gateUp: ExpertGateUp{X: x, Norm: norm, Gate: gate, Up: up, Chosen: r.Chosen, Out: inner, Limit: limit, Eps: 1e-5, T: T},
-		down:   ExpertDown{Down: down, In: inner, X: x, Chosen: r.Chosen, T: T}}
+		gateUp: ExpertGateUp{X: x, Norm: norm, Gate: gate, Up: up, Chosen: r.Chosen, Out: inner, Limit: limit,
+			Eps: 1e-5, T: T},
+		down: ExpertDown{Down: down, In: inner, X: x, Chosen: r.Chosen, T: T}}
 	if biased {
 		c.gateUp.GateBias, _ = g.random(e * expertsInner)
 		c.gateUp.UpBias, _ = g.random(e * expertsInner)
@@ -303,7 +313,12 @@ func TestExpertsRefuse(t *testing.T) {
 		"another width":         func() error { o := c.gateUp; o.Up = c.down.Down; return o.Check() },
 		"a short result":        func() error { o := c.gateUp; o.Out = o.Out.Slice(0, 8); return o.Check() },
 		"short biases":          func() error { o := c.down; o.Bias = o.Bias.Slice(0, 8); return o.Check() },
-		"rows in order":         func() error { o := c.down; o.Class, o.RowIndex = Prefill, r.Chosen.IDs; return o.Check() },
+		"rows in order": func() error {
+			o := c.down
+			o.Class, o.RowIndex = Prefill,
+				r.Chosen.IDs
+			return o.Check()
+		},
 	} {
 		if err := check(); !errors.Is(err, device.ErrBadShape) {
 			t.Errorf("%s: %v, wants ErrBadShape", name, err)

@@ -12,8 +12,8 @@ struct GroupArgs {
 
 constexpr int GROUP_THREADS = 1024;
 
-// group sorts the places of a step into segments of an expert and up to `each` places, as gemm/experts.cuh says. It is one
-// block; a thread has one expert, of at most 1024. The order of the places within an expert changes no result.
+// group sorts the places of a step into segments of an expert and up to `each` places, as gemm/experts.cuh says. It
+// is one block; a thread has one expert, of at most 1024. The order of the places within an expert changes no result.
 extern "C" __global__ void __launch_bounds__(GROUP_THREADS) reel_group(const __grid_constant__ GroupArgs a) {
 	__shared__ int counts[GROUP_THREADS], begins[GROUP_THREADS], warps[32];
 	const int id = threadIdx.x, lane = id % 32, warp = id / 32, places = a.T * a.used;

@@ -30,15 +30,15 @@ const (
 type Chosen struct {
 	IDs     device.Buffer // int32 [T][Used]: the experts of each row, by falling score, then by rising id
 	Weights device.Buffer // float32 [T][Used]: the factors of their results
-	// Segments is [SegmentsBytes] bytes, or none: on a GPU, the pairs of a row and one of its experts in groups of one expert,
-	// by which kernels read an expert for several rows at once. The host has none.
+	// Segments is [SegmentsBytes] bytes, or none: on a GPU, the pairs of a row and one of its experts in groups of
+	// one expert, by which kernels read an expert for several rows at once. The host has none.
 	Segments device.Buffer
 	Experts  int // of the layer
 	Used     int // of a row
 }
 
-// A segment has up to fewPlaces pairs of a row and an expert in steps of up to fewSegmentRows rows, and manyPlaces in others,
-// which multiply more rows by an expert at a time.
+// A segment has up to fewPlaces pairs of a row and an expert in steps of up to fewSegmentRows rows, and manyPlaces in
+// others, which multiply more rows by an expert at a time.
 const (
 	fewPlaces      = 8
 	manyPlaces     = 64
@@ -62,8 +62,8 @@ func segmentsOf(T, used, experts int) int {
 // segmentsAt is the element of Segments at which the segments begin.
 const segmentsAt = 4
 
-// SegmentsBytes returns the size of [Chosen].Segments for up to T rows: a count, then of each segment the expert, the places and
-// their rows.
+// SegmentsBytes returns the size of [Chosen].Segments for up to T rows: a count, then of each segment the expert, the
+// places and their rows.
 func SegmentsBytes(T, used, experts int) (bytes int64) {
 	for _, rows := range []int{min(T, fewSegmentRows), T} {
 		bytes = max(bytes, 4*int64(segmentsAt+segmentsOf(rows, used, experts)*(1+2*placesOf(rows))))
@@ -118,8 +118,10 @@ func (o Route) Check() error {
 		return err
 	}
 	e := o.Chosen.Experts
-	if g := o.Groups; g > 1 && (e%g != 0 || o.GroupsUsed < 1 || o.GroupsUsed > g || o.GroupsUsed*(e/g) < o.Chosen.Used) {
-		return fmt.Errorf("%w: %d experts of %d in %d of %d groups", device.ErrBadShape, o.Chosen.Used, e, o.GroupsUsed, g)
+	if g := o.Groups; g > 1 && (e%g != 0 || o.GroupsUsed < 1 || o.GroupsUsed > g ||
+		o.GroupsUsed*(e/g) < o.Chosen.Used) {
+		return fmt.Errorf("%w: %d experts of %d in %d of %d groups", device.ErrBadShape, o.Chosen.Used, e,
+			o.GroupsUsed, g)
 	}
 	err := errors.Join(checkRowIndex(o.RowIndex, o.T, Decode), checkBuffers(need{"x", o.X, o.T * o.Hidden},
 		need{"norm", o.Norm, o.Hidden}, need{"router", o.Router, e * o.Hidden}))

@@ -18,11 +18,12 @@ const (
 	groupThreads = 1024
 )
 
-// CUDA launches the router, then, for several rows, the kernel that sorts the pairs of rows and experts into segments. Both
-// have a grid that does not depend on the choice.
+// CUDA launches the router, then, for several rows, the kernel that sorts the pairs of rows and experts into
+// segments. Both have a grid that does not depend on the choice.
 func (o Route) CUDA(q *cuda.Queue) error {
 	c := o.Chosen
-	if err := checkBuffers(need{"logits", o.Workspace.Logits, o.T * c.Experts}, need{"arrivals", o.Workspace.Arrivals, o.T},
+	if err := checkBuffers(need{"logits", o.Workspace.Logits, o.T * c.Experts}, need{"arrivals", o.Workspace.Arrivals,
+		o.T},
 		need{"segments", c.Segments, int(SegmentsBytes(o.T, c.Used, c.Experts) / 4)}); err != nil {
 		return err
 	}
@@ -50,14 +51,16 @@ func (o Route) CUDA(q *cuda.Queue) error {
 	if o.T == 1 {
 		a.count, a.expert, a.place, a.row = segments.count, segments.expert, segments.place, segments.row
 	}
-	err := cuda.Launch(q, fmt.Sprintf("reel_route%d_%d", rows, most), cuda.Grid{X: (c.Experts + routeWarps - 1) / routeWarps,
-		Y: (o.T + rows - 1) / rows, Threads: routeWarps * 32, Dependent: tune.DependentLaunch}, a)
+	err := cuda.Launch(q, fmt.Sprintf("reel_route%d_%d", rows, most),
+		cuda.Grid{X: (c.Experts + routeWarps - 1) / routeWarps,
+			Y: (o.T + rows - 1) / rows, Threads: routeWarps * 32, Dependent: tune.DependentLaunch}, a)
 	if err != nil || o.T == 1 {
 		return err
 	}
 	return cuda.Launch(q, "reel_group", cuda.Grid{X: 1, Threads: groupThreads, Dependent: tune.DependentLaunch},
-		groupArgs{ids: a.ids, rows: a.rows, count: segments.count, expert: segments.expert, place: segments.place, row: segments.row,
-			t: a.t, used: a.used, segments: segments.segments, each: segments.places})
+		groupArgs{ids: a.ids, rows: a.rows, count: segments.count, expert: segments.expert, place: segments.place,
+			row: segments.row,
+			t:   a.t, used: a.used, segments: segments.segments, each: segments.places})
 }
 
 // segmentArgs returns the addresses in c for T rows.

@@ -43,12 +43,15 @@ func (s mixtureShape) layer(b *both, format kernels.DType, rows int, some []byte
 	x, norm, inner := random(rows*s.hidden, 1), random(s.hidden, 1), zeros(rows*s.used*s.inner)
 	work := kernels.ExpertWorkspace{Results: zeros(rows * s.used * s.hidden)}
 	return []device.Op{
-		kernels.Route{X: x, Norm: norm, Router: random(s.experts*s.hidden, 1/math.Sqrt(float64(s.hidden))), Chosen: chosen,
+		kernels.Route{X: x, Norm: norm, Router: random(s.experts*s.hidden, 1/math.Sqrt(float64(s.hidden))),
+			Chosen:    chosen,
 			Normalise: true, T: rows, Hidden: s.hidden, Eps: 1e-6,
 			Workspace: kernels.RouteWorkspace{Logits: zeros(rows * s.experts), Arrivals: zeros(rows)}},
-		kernels.ExpertGateUp{X: x, Norm: norm, Gate: weight(s.experts*s.inner, s.hidden), Up: weight(s.experts*s.inner, s.hidden),
+		kernels.ExpertGateUp{X: x, Norm: norm, Gate: weight(s.experts*s.inner, s.hidden),
+			Up:     weight(s.experts*s.inner, s.hidden),
 			Chosen: chosen, Out: inner, Workspace: work, T: rows, Eps: 1e-6},
-		kernels.ExpertDown{Down: weight(s.experts*s.hidden, s.inner), In: inner, X: zeros(rows * s.hidden), Chosen: chosen,
+		kernels.ExpertDown{Down: weight(s.experts*s.hidden, s.inner), In: inner, X: zeros(rows * s.hidden),
+			Chosen:    chosen,
 			Workspace: work, T: rows},
 	}
 }
@@ -71,8 +74,9 @@ func BenchmarkCUDAExperts(t *testing.B) {
 					for i := 0; i < len(ops); i += 3 {
 						n := distinct(b, ops[i].(kernels.Route).Chosen)
 						used += n
-						stack := ops[i+1].(kernels.ExpertGateUp).Gate.Data.Bytes()*2 + ops[i+2].(kernels.ExpertDown).Down.Data.Bytes()
-						read += float64(stack)*float64(n)/float64(s.experts) + 4*float64(s.experts*s.hidden)
+						gate, down := ops[i+1].(kernels.ExpertGateUp).Gate, ops[i+2].(kernels.ExpertDown).Down
+						share := float64(n) / float64(s.experts)
+						read += float64(2*gate.Data.Bytes()+down.Data.Bytes())*share + 4*float64(s.experts*s.hidden)
 					}
 					b.perLaunch(t, read/float64(len(ops)), ops...)
 					t.ReportMetric(float64(used)/mixtureLayers, "experts")

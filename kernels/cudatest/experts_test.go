@@ -23,7 +23,8 @@ type mixture struct {
 	down                [2]kernels.ExpertDown
 }
 
-// newMixture returns random experts in a format. Norm weights are powers of two, so rounded inputs are those of the host.
+// newMixture returns random experts in a format. Norm weights are powers of two, so rounded inputs are those of the
+// host.
 func newMixture(b *both, dtype kernels.DType, rows, hidden, inner, experts, used int) *mixture {
 	m := &mixture{both: b, rows: rows, hidden: hidden, inner: inner, values: b.normal(rows*hidden, 2)}
 	m.x = put(b, m.values)
@@ -35,13 +36,16 @@ func newMixture(b *both, dtype kernels.DType, rows, hidden, inner, experts, used
 	results, logits := b.poisoned(rows*used*hidden), b.poisoned(rows*experts)
 	arrivals := put(b, make([]uint32, rows))
 	for on := range 2 {
-		chosen := kernels.Chosen{IDs: ids[on], Weights: weights[on], Segments: segments[on], Experts: experts, Used: used}
+		chosen := kernels.Chosen{IDs: ids[on], Weights: weights[on], Segments: segments[on], Experts: experts,
+			Used: used}
 		work := kernels.ExpertWorkspace{Results: results[on]}
-		m.route[on] = kernels.Route{X: m.x[on], Norm: norm[on], Router: router[on], Chosen: chosen, T: rows, Hidden: hidden,
-			Eps: 1e-5, Workspace: kernels.RouteWorkspace{Logits: logits[on], Arrivals: arrivals[on]}}
+		m.route[on] = kernels.Route{X: m.x[on], Norm: norm[on], Router: router[on], Chosen: chosen, T: rows,
+			Hidden: hidden, Eps: 1e-5,
+			Workspace: kernels.RouteWorkspace{Logits: logits[on], Arrivals: arrivals[on]}}
 		m.gateUp[on] = kernels.ExpertGateUp{X: m.x[on], Norm: norm[on], Gate: gate[on], Up: up[on], Chosen: chosen,
 			Out: out[on], Workspace: work, Eps: 1e-5, T: rows}
-		m.down[on] = kernels.ExpertDown{Down: down[on], In: out[on], X: m.x[on], Chosen: chosen, Workspace: work, T: rows}
+		m.down[on] = kernels.ExpertDown{Down: down[on], In: out[on], X: m.x[on], Chosen: chosen, Workspace: work,
+			T: rows}
 	}
 	return m
 }
@@ -62,12 +66,15 @@ func TestCUDARoute(t *testing.T) {
 	for _, rows := range []int{1, 2, 4, 7, 33, 130} {
 		for _, experts := range []int{8, 64, 128, 512} {
 			for form, change := range map[string]func(o *kernels.Route, on int, bias, choice twin){
-				"softmax":       func(*kernels.Route, int, twin, twin) {},
-				"normalised":    func(o *kernels.Route, _ int, _, _ twin) { o.Normalise, o.Scale = true, 2.5 },
-				"of the chosen": func(o *kernels.Route, on int, bias, _ twin) { o.Scoring, o.Bias = kernels.SoftmaxOfChosen, bias[on] },
-				"groups":        func(o *kernels.Route, _ int, _, _ twin) { o.Groups, o.GroupsUsed = 4, 2 },
+				"softmax":    func(*kernels.Route, int, twin, twin) {},
+				"normalised": func(o *kernels.Route, _ int, _, _ twin) { o.Normalise, o.Scale = true, 2.5 },
+				"of the chosen": func(o *kernels.Route, on int, bias, _ twin) {
+					o.Scoring, o.Bias = kernels.SoftmaxOfChosen, bias[on]
+				},
+				"groups": func(o *kernels.Route, _ int, _, _ twin) { o.Groups, o.GroupsUsed = 4, 2 },
 				"corrected": func(o *kernels.Route, on int, _, choice twin) {
-					o.Scoring, o.Choice, o.Normalise, o.Groups, o.GroupsUsed, o.BestTwo = kernels.Sigmoid, choice[on], true, 4, 2, true
+					o.Scoring, o.Choice, o.Normalise, o.Groups, o.GroupsUsed, o.BestTwo = kernels.Sigmoid, choice[on],
+						true, 4, 2, true
 				},
 			} {
 				m := newMixture(b, kernels.BF16, rows, 256, 16, experts, 4)
@@ -103,7 +110,7 @@ func TestCUDARouteBreaksTies(t *testing.T) {
 	}
 	b.run(func(on int) device.Op { return m.route[on] })
 	c := m.route[1].Chosen
-	if got := read[int32](b, 1, c.IDs); !slices.Equal(got, []int32{0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7}) {
+	if got := read[int32](b, 1, c.IDs); !slices.Equal(got, slices.Repeat([]int32{0, 1, 2, 3, 4, 5, 6, 7}, 3)) {
 		t.Errorf("%v", got)
 	}
 	m.same("experts", twin{m.route[0].Chosen.IDs, c.IDs})
@@ -166,7 +173,8 @@ func (m *mixture) compare(name string) {
 // A row's experts, their weights and their results have the same bits alone and beside others, by consecutive rows and
 // by a row index, whose padding is left alone, in both classes.
 func TestCUDAExpertsAreBatchInvariant(t *testing.T) {
-	for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16, kernels.Q4_K, kernels.Q6_K, kernels.Q8_0, kernels.MXFP4} {
+	for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16, kernels.Q4_K, kernels.Q6_K, kernels.Q8_0,
+		kernels.MXFP4} {
 		t.Run(fmt.Sprint(dtype), func(t *testing.T) {
 			b := newBoth(t)
 			const rows, hidden, inner = 90, 512, 256
@@ -176,7 +184,8 @@ func TestCUDAExpertsAreBatchInvariant(t *testing.T) {
 			for _, n := range []int{1, 2, 7, 8, 9, 17, 64} {
 				for _, class := range []kernels.Class{kernels.Decode, kernels.Prefill} {
 					first := b.r.IntN(rows - n + 1)
-					x := b.load(1, bytesOf(slices.Concat(m.values[first*hidden:(first+n)*hidden], make([]float32, hidden))))
+					x := b.load(1, bytesOf(slices.Concat(m.values[first*hidden:(first+n)*hidden], make([]float32,
+						hidden))))
 					route, gateUp, down := m.route[1], m.gateUp[1], m.down[1]
 					route.X, route.T, gateUp.X, gateUp.T, down.X, down.T = x, n, x, n, x, n
 					gateUp.Class, down.Class = class, class
@@ -187,7 +196,8 @@ func TestCUDAExpertsAreBatchInvariant(t *testing.T) {
 						}
 						index[n] = -1
 						list := b.load(1, bytesOf(index))
-						route.RowIndex, route.T, gateUp.RowIndex, gateUp.T, down.RowIndex, down.T = list, n+1, list, n+1, list, n+1
+						route.RowIndex, route.T, gateUp.RowIndex, gateUp.T, down.RowIndex, down.T = list, n+1, list,
+							n+1, list, n+1
 					}
 					b.onGPU(route, gateUp, down)
 					got := read[uint32](b, 1, x)

@@ -1,9 +1,10 @@
 // Products of the rows of a step with the experts that they chose (kernels/experts.go), for any number of rows.
 //
-// group.cu sorts the places of a step, the pairs of a row and one of its experts, into segments: an expert and up to 8 places
-// that chose it, or up to 64 in steps of many rows. There are at most as many segments as the grid has in z; blocks of the
-// others end at once. A block multiplies the expert's tiles by the rows of its segment with the parts of the other products.
-// So a sum has the order of those (operands.cuh, codes_multiply.cuh), whatever rows share the segment.
+// group.cu sorts the places of a step, the pairs of a row and one of its experts, into segments: an expert and up to
+// 8 places that chose it, or up to 64 in steps of many rows. There are at most as many segments as the grid has in z;
+// blocks of the others end at once. A block multiplies the expert's tiles by the rows of its segment with the parts
+// of the other products. So a sum has the order of those (operands.cuh, codes_multiply.cuh), whatever rows share the
+// segment.
 #pragma once
 #include "gemm/product.cuh"
 
@@ -23,8 +24,8 @@ struct Segment {
 	const int32_t *place; // of each row
 	int expert;
 
-	// find waits for the kernels before and returns the block's segment. Rows of its activations are those of places, or of
-	// X. Every thread of the block calls it.
+	// find waits for the kernels before and returns the block's segment. Rows of its activations are those of places,
+	// or of X. Every thread of the block calls it.
 	static __device__ __forceinline__ const Segment &find(const ChosenArgs &a, const Activations &in, bool ofPlaces) {
 		__shared__ Segment segment;
 		begin_product<false, true>();
@@ -42,8 +43,8 @@ struct Segment {
 	}
 };
 
-// expert_gemv computes a unit of an expert for a segment with one place, expert_skinny for up to 8, and expert_tiled several
-// units for up to 64.
+// expert_gemv computes a unit of an expert for a segment with one place, expert_skinny for up to 8, and expert_tiled
+// several units for up to 64.
 template <class Op, class D, int U> __device__ __forceinline__ void expert_gemv(const typename Op::Args &a) {
 	const Op op(a);
 	if (op.segment.in.n) gemv<Op, D, U>(op);

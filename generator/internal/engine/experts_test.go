@@ -43,7 +43,8 @@ func expertLattice(t *testing.T, wrap func(b *testEngine, s device.Stream) devic
 	b.pool = graphs.NewPool(graphs.Options{Identity: b.identity(), MaxGraphs: 200, Budget: 200_000,
 		Pass: func(s device.Stream, k graphs.Key) error { return b.pass(wrap(b, s), k) }})
 	b.sched = nil // the pass is being captured
-	if _, err := b.pool.Precapture(b.stream, []graphs.Key{graphs.Decode(4), graphs.Prefill(8)}, func(int, int) {}); err != nil {
+	keys := []graphs.Key{graphs.Decode(4), graphs.Prefill(8)}
+	if _, err := b.pool.Precapture(b.stream, keys, func(int, int) {}); err != nil {
 		t.Fatal(err)
 	}
 	b.sched = sched
@@ -113,11 +114,13 @@ func TestReadinessNamesHostRouting(t *testing.T) {
 		want   string
 		change func(b *testEngine, s device.Stream, r kernels.Route) error
 	}{
-		"a count read on the host": {"route: device-to-host read", func(b *testEngine, s device.Stream, r kernels.Route) error {
+		"a count read on the host": {"route: device-to-host read", func(b *testEngine, s device.Stream,
+			r kernels.Route) error {
 			_, err := expertsInUse(b, s, r)
 			return err
 		}},
-		"a grid sized by it": {"route: device-to-host read", func(b *testEngine, s device.Stream, r kernels.Route) error {
+		"a grid sized by it": {"route: device-to-host read", func(b *testEngine, s device.Stream,
+			r kernels.Route) error {
 			n, err := expertsInUse(b, s, r)
 			r.T = min(r.T, max(1, n)) // of a launch for each expert in use
 			return errors.Join(err, s.Launch(r))

@@ -60,7 +60,8 @@ func (e *Experts) check(c Config) error {
 		}
 	}
 	if rows := e.Count * max(e.Inner, c.Hidden); rows > maxStack {
-		return fmt.Errorf("model: config.json: %d experts have %d rows together, wants at most %d", e.Count, rows, maxStack)
+		return fmt.Errorf("model: config.json: %d experts have %d rows together, wants at most %d", e.Count, rows,
+			maxStack)
 	}
 	if e.Dense != nil && !slices.Contains(e.Dense, false) {
 		return fmt.Errorf("%w: config.json: no layer has one of its %d experts", ErrUnsupported, e.Count)
@@ -70,8 +71,8 @@ func (e *Experts) check(c Config) error {
 	}
 	if g := e.Groups; g > 1 && (e.Count%g != 0 || e.GroupsUsed < 1 || e.GroupsUsed > g ||
 		e.GroupsUsed*(e.Count/g) < e.Used) {
-		return fmt.Errorf("model: config.json: topk_group %d of n_group %d does not fit %d of %d experts", e.GroupsUsed, g,
-			e.Used, e.Count)
+		return fmt.Errorf("model: config.json: topk_group %d of n_group %d does not fit %d of %d experts",
+			e.GroupsUsed, g, e.Used, e.Count)
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 //	               Mixtral: block_sparse_moe.experts.E.w1, w3, w2
 //	stacked        mlp.experts.gate_up_proj [E][2·inner][hidden], first all of gate; down_proj [E][hidden][inner]
 //	transposed     gpt-oss: gate_up_proj [E][hidden][2·inner], gate and up in turn; down_proj [E][inner][hidden]
-//	microscaling   gpt-oss: gate_up_proj_blocks [E][2·inner][hidden/32][16], gate and up in turn, and _scales; down_proj
+//	microscaling   gpt-oss: gate_up_proj_blocks [E][2·inner][hidden/32][16], in turn, and _scales; down_proj
 //	GGUF           ffn_gate_exps.weight [E][inner][hidden], ffn_up_exps, ffn_down_exps
 
 // stackedTensors is a checkpoint whose experts are stacks under the names of [Config.Tensors].
@@ -111,7 +111,8 @@ func (s stackedTensors) matrix(c Config, k stackSpec) (weights.Tensor, error) {
 // expertName returns the name of the matrix of one expert of a layer.
 func (c Config) expertName(prefix string, part, expert int) string {
 	if c.Name == "mixtral" {
-		return fmt.Sprintf("%sblock_sparse_moe.experts.%d.%s.weight", prefix, expert, [...]string{"w1", "w3", "w2"}[part])
+		return fmt.Sprintf("%sblock_sparse_moe.experts.%d.%s.weight", prefix, expert,
+			[...]string{"w1", "w3", "w2"}[part])
 	}
 	return fmt.Sprintf("%smlp.experts.%d.%s.weight", prefix, expert,
 		[...]string{"gate_proj", "up_proj", "down_proj"}[part])
@@ -168,14 +169,15 @@ func (s stackedTensors) oneByOne(c Config, k stackSpec) (made weights.Tensor, er
 // fits refuses a tensor of another type or shape, and one in activation order.
 func (k stackSpec) fits(t weights.Tensor, d weights.DType, shape ...int) error {
 	if t.DType != d || !slices.Equal(t.Shape, shape) || t.Conversion != nil && t.Conversion.Order != nil {
-		return fmt.Errorf("%w: %s: %.80q is %v%v, the config asks for %v%v in the order of its columns", ErrTensor, t.File,
-			t.Name, t.DType, t.Shape, d, shape)
+		return fmt.Errorf("%w: %s: %.80q is %v%v, the config asks for %v%v in the order of its columns", ErrTensor,
+			t.File, t.Name, t.DType, t.Shape, d, shape)
 	}
 	return nil
 }
 
 // made returns the stack whose rows are written by rows. Its sources are tensors of the file, or made of such.
-func (k stackSpec) made(d weights.DType, sources []weights.Tensor, rows func(dst []byte, first int) error) weights.Tensor {
+func (k stackSpec) made(d weights.DType, sources []weights.Tensor,
+	rows func(dst []byte, first int) error) weights.Tensor {
 	var files []weights.Tensor
 	for _, t := range sources {
 		if t.Conversion != nil {
@@ -265,7 +267,8 @@ func (s stackedTensors) microscaling(k stackSpec, name string, codes weights.Ten
 		return codes, err
 	}
 	s.parts[name+"_blocks"], s.parts[name+"_scales"] = true, true
-	codes.Shape, scales.Shape = []int{k.count * parts * k.rows, k.cols / 2}, []int{k.count * parts * k.rows, k.cols / 32}
+	all := k.count * parts * k.rows
+	codes.Shape, scales.Shape = []int{all, k.cols / 2}, []int{all, k.cols / 32}
 	t, err := weights.Microscaling4(codes, scales)
 	if err != nil || parts == 1 {
 		return t, err

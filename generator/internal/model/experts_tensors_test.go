@@ -81,7 +81,8 @@ func TestStacksOfExperts(t *testing.T) {
 				h.put(weights.BF16, fmt.Sprintf("%s%d.down_proj.weight", expertsPrefix, e), hidden, inner)
 			}
 			return func(part, e, row, col int) []byte {
-				name := fmt.Sprintf("%s%d.%s.weight", expertsPrefix, e, []string{"gate_proj", "up_proj", "down_proj"}[part])
+				name := fmt.Sprintf("%s%d.%s.weight", expertsPrefix, e,
+					[]string{"gate_proj", "up_proj", "down_proj"}[part])
 				return element(h[name], row, col)
 			}
 		},
@@ -154,19 +155,36 @@ func TestExpertsThatDoNotFit(t *testing.T) {
 		plant func(h held)
 		names string
 	}{
-		"an expert is missing":   {func(h held) { oneByOne(h); delete(h, expertsPrefix+"3.up_proj.weight") }, "3.up_proj"},
-		"an expert too many":     {func(h held) { oneByOne(h); h.put(weights.BF16, expertsPrefix+"4.up_proj.weight", 32, 64) }, "4.up_proj"},
-		"an expert of a width":   {func(h held) { oneByOne(h); h.put(weights.BF16, expertsPrefix+"2.down_proj.weight", 64, 48) }, "2.down_proj"},
-		"an expert of a type":    {func(h held) { oneByOne(h); h.put(weights.F16, expertsPrefix+"2.gate_proj.weight", 32, 64) }, "2.gate_proj"},
-		"codes":                  {func(h held) { oneByOne(h); h.put(weights.U8, expertsPrefix+"0.gate_proj.weight", 32, 64) }, "gate_proj"},
-		"a stack of other shape": {func(h held) { h.put(weights.BF16, expertsPrefix+"gate_up_proj", 4, 64, 32) }, "gate_up_proj"},
-		"a stack that is turned": {func(h held) { h.put(weights.BF16, expertsPrefix+"gate_up_proj", 4, 32, 128) }, "gate_up_proj"},
-		"a stack of other count": {func(h held) { h.put(weights.BF16, expertsPrefix+"gate_up_proj", 3, 64, 64) }, "gate_up_proj"},
+		"an expert is missing": {func(h held) { oneByOne(h); delete(h, expertsPrefix+"3.up_proj.weight") },
+			"3.up_proj"},
+		"an expert too many": {func(h held) {
+			oneByOne(h)
+			h.put(weights.BF16, expertsPrefix+"4.up_proj.weight", 32, 64)
+		}, "4.up_proj"},
+		"an expert of a width": {func(h held) {
+			oneByOne(h)
+			h.put(weights.BF16, expertsPrefix+"2.down_proj.weight", 64, 48)
+		}, "2.down_proj"},
+		"an expert of a type": {func(h held) {
+			oneByOne(h)
+			h.put(weights.F16, expertsPrefix+"2.gate_proj.weight", 32, 64)
+		}, "2.gate_proj"},
+		"codes": {func(h held) {
+			oneByOne(h)
+			h.put(weights.U8, expertsPrefix+"0.gate_proj.weight", 32, 64)
+		}, "gate_proj"},
+		"a stack of other shape": {func(h held) { h.put(weights.BF16, expertsPrefix+"gate_up_proj", 4, 64, 32) },
+			"gate_up_proj"},
+		"a stack that is turned": {func(h held) { h.put(weights.BF16, expertsPrefix+"gate_up_proj", 4, 32, 128) },
+			"gate_up_proj"},
+		"a stack of other count": {func(h held) { h.put(weights.BF16, expertsPrefix+"gate_up_proj", 3, 64, 64) },
+			"gate_up_proj"},
 		"blocks of another shape": {func(h held) {
 			h.put(weights.U8, expertsPrefix+"gate_up_proj_blocks", 4, 64, 3, 16)
 			h.put(weights.U8, expertsPrefix+"gate_up_proj_scales", 4, 64, 2)
 		}, "gate_up_proj_blocks"},
-		"no scales": {func(h held) { h.put(weights.U8, expertsPrefix+"gate_up_proj_blocks", 4, 64, 2, 16) }, "gate_up_proj_scales"},
+		"no scales": {func(h held) { h.put(weights.U8, expertsPrefix+"gate_up_proj_blocks", 4, 64, 2, 16) },
+			"gate_up_proj_scales"},
 		"a router of a shape": {func(h held) {
 			oneByOne(h)
 			h.put(weights.BF16, "model.layers.0.mlp.gate.weight", 5, 64)
@@ -178,7 +196,8 @@ func TestExpertsThatDoNotFit(t *testing.T) {
 		if err == nil {
 			err = c.CheckTensors(tensors)
 		}
-		if !errors.Is(err, model.ErrTensor) && !errors.Is(err, weights.ErrMissing) || !strings.Contains(err.Error(), test.names) {
+		fits := !errors.Is(err, model.ErrTensor) && !errors.Is(err, weights.ErrMissing)
+		if fits || !strings.Contains(err.Error(), test.names) {
 			t.Errorf("%s: %v, wants a refusal that names %s", name, err, test.names)
 		}
 	}

@@ -42,8 +42,8 @@ func (e *expertFields) experts(absent, inner int) (*Experts, error) {
 	}
 	if e.LocalExperts != 0 {
 		if e.Experts != 0 && e.Experts != e.LocalExperts {
-			return nil, fmt.Errorf("%w: config.json: num_experts %d and num_local_experts %d", ErrUnsupported, e.Experts,
-				e.LocalExperts)
+			return nil, fmt.Errorf("%w: config.json: num_experts %d and num_local_experts %d", ErrUnsupported,
+				e.Experts, e.LocalExperts)
 		}
 		n = e.LocalExperts
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 func init() {
-	published["qwen3-30b-a3b"] = `{"architectures":["Qwen3MoeForCausalLM"],"attention_bias":false,"attention_dropout":0.0,
-		"bos_token_id":151643,"decoder_sparse_step":1,"eos_token_id":151645,"head_dim":128,"hidden_act":"silu",
+	published["qwen3-30b-a3b"] = `{"architectures":["Qwen3MoeForCausalLM"],"attention_bias":false,
+		"attention_dropout":0.0,"bos_token_id":151643,"decoder_sparse_step":1,"eos_token_id":151645,"head_dim":128,"hidden_act":"silu",
 		"hidden_size":2048,"initializer_range":0.02,"intermediate_size":6144,"max_position_embeddings":40960,
 		"max_window_layers":48,"mlp_only_layers":[],"model_type":"qwen3_moe","moe_intermediate_size":768,
 		"norm_topk_prob":true,"num_attention_heads":32,"num_experts":128,"num_experts_per_tok":8,
@@ -113,7 +113,8 @@ func TestExpertsThatAreRefused(t *testing.T) {
 		{"qwen3-30b-a3b", `"moe_intermediate_size":768`, `"moe_intermediate_size":0`, "the width of an expert"},
 		{"qwen3-30b-a3b", `"moe_intermediate_size":768`, `"moe_intermediate_size":262144`, "experts"},
 		{"qwen3-30b-a3b", `"decoder_sparse_step":1`, `"decoder_sparse_step":0`, "no layer has one"},
-		{"qwen3-30b-a3b", `"use_cache":true`, `"shared_expert_intermediate_size":512`, "shared_expert_intermediate_size"},
+		{"qwen3-30b-a3b", `"use_cache":true`, `"shared_expert_intermediate_size":512`,
+			"shared_expert_intermediate_size"},
 		{"mixtral-8x7b", `"use_cache":true`, `"moe_intermediate_size":768`, "moe_intermediate_size"},
 		{"olmoe-1b-7b", `"clip_qkv":null`, `"clip_qkv":8.0`, "clip_qkv"},
 		{"gpt-oss-20b", `"swiglu_limit":7.0`, `"swiglu_limit":10.0`, "swiglu_limit"},
@@ -128,8 +129,8 @@ func TestExpertsThatAreRefused(t *testing.T) {
 			t.Errorf("%s with %s: %v, wants a refusal that names %s", c.base, c.with, err, c.names)
 		}
 	}
-	if _, err := ParseConfig([]byte(strings.Replace(published["mixtral-8x7b"], `"mixtral"`, `"jamba"`, 1)), nil); !errors.Is(
-		err, ErrUnsupported) {
+	other := strings.Replace(published["mixtral-8x7b"], `"mixtral"`, `"jamba"`, 1)
+	if _, err := ParseConfig([]byte(other), nil); !errors.Is(err, ErrUnsupported) {
 		t.Error(err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // qwen3MoE is Qwen3-30B-A3B.
-var qwen3MoE = model.Config{Name: "qwen3_moe", Vocab: 151936, Hidden: 2048, Inner: 6144, Layers: 48, Heads: 32, KVHeads: 4,
-	HeadDim: 128, Context: 40960, RMSNormEps: 1e-6, RoPETheta: 1e6, HeadNorms: true,
+var qwen3MoE = model.Config{Name: "qwen3_moe", Vocab: 151936, Hidden: 2048, Inner: 6144, Layers: 48, Heads: 32,
+	KVHeads: 4, HeadDim: 128, Context: 40960, RMSNormEps: 1e-6, RoPETheta: 1e6, HeadNorms: true,
 	Experts: &model.Experts{Count: 128, Used: 8, Inner: 768, Normalise: true}}
 
 // Experts and routers count as what they are: 30.5 billion parameters, of which the experts have 29.0; routers are
@@ -24,7 +24,8 @@ func TestPlanCountsExperts(t *testing.T) {
 	p := Planner{Config: qwen3MoE, Profile: GPUProfile}
 	p.Profile.block = 1
 	s := p.size(4096, 1, Unlimited)
-	want := map[model.TensorKind]int64{model.ExpertTensor: 48 * 3 * 128 * 768 * 2048 * 2, model.RouterTensor: 48 * 128 * 2048 * 4}
+	want := map[model.TensorKind]int64{model.ExpertTensor: 48 * 3 * 128 * 768 * 2048 * 2,
+		model.RouterTensor: 48 * 128 * 2048 * 4}
 	for _, w := range s.weights {
 		if bytes, ok := want[w.kind]; ok && w.bytes != bytes {
 			t.Errorf("%s: %d bytes, wants %d", w.kind, w.bytes, bytes)
@@ -39,8 +40,9 @@ func TestPlanCountsExperts(t *testing.T) {
 	}
 	dense := qwen3MoE
 	dense.Experts = nil
-	if results := 4 * int64(p.chunk(4096, 1)) * 8 * 2048; s.Arena < (Planner{Config: dense, Profile: GPUProfile}).size(4096, 1,
-		Unlimited).Arena+results-4*int64(p.chunk(4096, 1))*6144 {
+	results := 4 * int64(p.chunk(4096, 1)) * 8 * 2048
+	without := (Planner{Config: dense, Profile: GPUProfile}).size(4096, 1, Unlimited).Arena
+	if s.Arena < without+results-4*int64(p.chunk(4096, 1))*6144 {
 		t.Errorf("step memory of %d bytes leaves out results of experts, %d bytes", s.Arena, results)
 	}
 }
