@@ -1,8 +1,9 @@
 #include "ptx/math.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/pdl.cuh"
+#include "step/record.cuh"
 
-constexpr int MAX_TOP = 20, RESULT_WORDS = 8 + 2 * MAX_TOP, PENALTY_WINDOW = 64, SAMPLE_PARAMS = 14, MAX_BIASES = 1024;
+constexpr int PENALTY_WINDOW = 64, MAX_BIASES = 1024;
 
 struct SampleArgs {
 	const float *logits;                     // [N][vocab]

@@ -1,8 +1,7 @@
 #include "ptx/math.cuh"
 #include "ptx/pdl.cuh"
+#include "step/record.cuh"
 
-// The words of a record, as in sample.cu, and of a slot's parameters.
-constexpr int RESULT_WORDS = 48, SAMPLE_PARAMS = 14;
 constexpr int VECTOR_THREADS = 256, VECTOR_WARPS = VECTOR_THREADS / 32;
 
 struct VectorArgs {
