@@ -24,7 +24,9 @@ import (
 const keyA, keyB = "key-of-user-a-0123456789", "key-of-user-b-0123456789"
 
 // gateway serves g over HTTP, with two keys, and returns the URL.
-func (g *generator) gateway() string { return gatewayOf(g.t, g.socket) }
+func (g *generator) gateway() string {
+	return gatewayWith(g.t, gateway.Options{Generators: []gateway.Generator{{Socket: g.socket}}})
+}
 
 // gatewayOf serves the generators of sockets as one model.
 func gatewayOf(t *testing.T, sockets ...string) string {
