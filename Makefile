@@ -190,8 +190,9 @@ chat-templates: ## compare the chat templates in the directory TEMPLATES with Ji
 		-run '^TestPublishedTemplates$$'
 
 .PHONY: fuzz
-fuzz: ## each fuzz target for a few seconds: a minute for all of them, and one for HTTP
+fuzz: ## each fuzz target for a few seconds: a minute for all of them, and one for HTTP; 500 spoilt files of each format
 	$(need-go)
+	@REEL_LONG=1 $(GO) test -count=1 ./generator/internal/model -run 'Hostile|Mutated'
 	@sh .ci/fuzz 60
 	@sh .ci/fuzz 60 ./client/gateway
 

@@ -46,6 +46,7 @@ func (s *supervisor) awaitPending() {
 
 // A generator that nobody asks ends, and each next request starts it again and is served.
 func TestIdleExit(t *testing.T) {
+	t.Parallel()
 	s := supervise(t)
 	s.open()
 	for i := range wakes {
@@ -65,6 +66,7 @@ func TestIdleExit(t *testing.T) {
 
 // No request is refused at the time at which a generator goes to sleep: either it or the next one serves it.
 func TestNoRequestIsLostAtSleep(t *testing.T) {
+	t.Parallel()
 	s := supervise(t)
 	s.open()
 	stop, stopped := make(chan struct{}), make(chan struct{})
@@ -149,6 +151,7 @@ func TestOpenConnectionsAndStatusDoNotCount(t *testing.T) {
 
 // Requests keep a generator awake.
 func TestRequestsKeepAwake(t *testing.T) {
+	t.Parallel()
 	s := supervise(t)
 	s.open()
 	g := s.start("reel-generator", nil, "--socket", s.socket, "--idle-exit", "1s")

@@ -119,6 +119,7 @@ func sleeps(t *testing.T) int {
 // Two models share a device that has room for one, as a GPU may: several clients ask for both in turn, and each answer
 // is that of the model that was asked, though models leave for each other again and again.
 func TestModelsSwap(t *testing.T) {
+	t.Parallel()
 	claim := filepath.Join(tempDir(t), "claim")
 	models := []*instance{newInstance(t, "capulet", claim).watch(), newInstance(t, "montague", claim).watch()}
 	o := gateway.Options{Stay: 100 * time.Millisecond}
@@ -181,6 +182,7 @@ func names(t *testing.T, url string) string {
 
 // No request over HTTP is lost or refused at the time at which a generator goes to sleep.
 func TestGatewayLosesNoRequestAtSleep(t *testing.T) {
+	t.Parallel()
 	s := newInstance(t, "capulet", "", "--idle-exit", "50ms").watch()
 	url := gatewayWith(t, gateway.Options{Generators: []gateway.Generator{{Name: "capulet", Socket: s.socket}}})
 	var heard atomic.Int64
@@ -205,6 +207,7 @@ func TestGatewayLosesNoRequestAtSleep(t *testing.T) {
 // reel sleep ends a generator under a service manager with 0, and no other; a second one does not wake it. What asks
 // next does. An operator's stop leaves the record of sleep too if --idle-exit is set.
 func TestReelSleep(t *testing.T) {
+	t.Parallel()
 	s := newInstance(t, "capulet", "", "--idle-exit", "10m")
 	sleep := func() *process { return prepare(t, "reel", "sleep", "--socket", s.socket, "--wait", "10s").start() }
 	g := s.begin()
@@ -237,6 +240,7 @@ func TestReelSleep(t *testing.T) {
 // A generator that finds no room on its device within its patience ends, and leaves the record of one that sleeps, with
 // the reason: questions do not start it again, and the next request does.
 func TestNoRoomIsSleep(t *testing.T) {
+	t.Parallel()
 	claim := filepath.Join(tempDir(t), "claim")
 	s := newInstance(t, "capulet", claim, "--idle-exit", "10m")
 	file, err := os.Create(claim)

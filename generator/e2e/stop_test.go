@@ -30,6 +30,7 @@ func (g *generator) drain() {
 // After SIGTERM new requests and connections are refused, running requests finish, idle connections delay nothing,
 // and the generator exits with 0.
 func TestTerm(t *testing.T) {
+	t.Parallel()
 	g := serve(t)
 	g.dial() // sends nothing
 	g.peer() // idle
