@@ -17,9 +17,6 @@ type Retry struct{ Limit, Pause time.Duration }
 // request waits for this one, so the pause is short: a try asks the driver, and opens the device at most. Tests change it.
 var Patience = Retry{Limit: time.Minute, Pause: 50 * time.Millisecond}
 
-// setUp is the time that a start waits for a machine that sets up its GPUs. A try starts a program.
-var setUp = Retry{Limit: time.Minute, Pause: time.Second}
-
 // WhileBusy calls try until its error is not [device.ErrBusy], or the limit has passed.
 func (p Retry) WhileBusy(progress func(float64, string), try func() error) error {
 	for begun := time.Now(); ; time.Sleep(p.Pause) {

@@ -7,9 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"reel.internal/reel/generator/internal/config"
 )
+
+// setUp is the time that a start waits for a machine that sets up its GPUs. A try starts a program.
+var setUp = Retry{Limit: time.Minute, Pause: time.Second}
 
 // system is the environment of choose. Tests have their own.
 type system struct {
