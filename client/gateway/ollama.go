@@ -210,14 +210,14 @@ func (g *Gateway) answerOllama(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	c, err := m.describe(r.Context())
+	if err != nil {
+		return ended(r.Context(), err)
+	}
 	a := ollamaAnswer{model: q.Model, chat: r.URL.Path == "/api/chat"}
 	if a.chat && len(q.Messages) == 0 || !a.chat && q.Prompt == "" {
 		writeJSON(w, http.StatusOK, a.loaded())
 		return nil
-	}
-	c, err := m.describe(r.Context())
-	if err != nil {
-		return ended(r.Context(), err)
 	}
 	request, err := q.request(a.chat, c)
 	if err != nil {

@@ -29,7 +29,7 @@ MAX_DEPTH = 16  # nested maps and lists
 
 
 def pack(value):
-    """Encodes None, bool, int, float, str, list or dict in the shortest form."""
+    """Encodes None, bool, int, float, str, bytes, list or dict in the shortest form."""
     if value is None:
         return b"\xc0"
     if isinstance(value, bool):  # before int, because bool is a subclass of int
@@ -41,6 +41,8 @@ def pack(value):
     if isinstance(value, str):
         data = value.encode("utf-8")
         return _pack_head(len(data), 0xA0, 32, (0xD9, 0xDA, 0xDB)) + data
+    if isinstance(value, bytes):
+        return _pack_head(len(value), 0, 0, (0xC4, 0xC5, 0xC6)) + value
     if isinstance(value, (list, tuple)):
         head = _pack_head(len(value), 0x90, 16, (None, 0xDC, 0xDD))
         return head + b"".join(pack(v) for v in value)
