@@ -2,6 +2,7 @@ package engine
 
 import (
 	"math/rand/v2"
+	"os"
 	"testing"
 	"time"
 
@@ -9,12 +10,12 @@ import (
 	"reel.internal/reel/kernels/device"
 )
 
-// schedules is the number of random schedules that the same requests run in.
+// schedules is the number of random schedules that the same requests run in. REEL_LONG makes it 1,000.
 func schedules() int {
-	if testing.Short() {
-		return 150
+	if os.Getenv("REEL_LONG") != "" {
+		return 1000
 	}
-	return 1000
+	return 150
 }
 
 // A request gives the same tokens and log-probabilities, bit for bit, with any batch, bucket, padding, eager
