@@ -14,6 +14,7 @@ import (
 // randomDrafts sets a random drafter, and numbers of drafts that are random or the policy's.
 func randomDrafts(r *rand.Rand, o *Options) {
 	o.Draft, o.DraftTokens = DraftKind(r.IntN(4)), r.IntN(1+MaxDrafts)
+	o.planDrafts = nil // an earlier one may give more than so many
 	if r.IntN(4) > 0 {
 		o.planDrafts = randomPlan(r.Uint64(), o.DraftTokens)
 	}
