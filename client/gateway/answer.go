@@ -64,22 +64,30 @@ func one(ctx context.Context, user string, m model, req client.Request, choice i
 	return a.done(choice, &done)
 }
 
-// prepare returns the model that a request of OpenAI's API names, and the generator's requests for it. translate
-// makes them within the generator's bounds.
-func (g *Gateway) prepare(
-	r *http.Request, name string, translate func(client.Limits) ([]client.Request, error),
-) (model, []client.Request, error) {
-	m, err := g.backends.find(r.Context(), name)
-	if err != nil {
-		return m, nil, err
+// question is the body of a request of OpenAI's or Anthropic's API.
+type question interface {
+	names() string                                    // the model; empty: the only one
+	requests(client.Limits) ([]client.Request, error) // for the generator, within its bounds
+}
+
+// accept reads a request's body into q. It returns the model that q names, and the generator's requests for it. The
+// memory of a large body is counted until release is called.
+func (g *Gateway) accept(
+	w http.ResponseWriter, r *http.Request, q question,
+) (m model, requests []client.Request, release func(), err error) {
+	if release, err = g.readJSON(w, r, q); err != nil {
+		return m, nil, release, err
+	}
+	if m, err = g.backends.find(r.Context(), q.names()); err != nil {
+		return m, nil, release, err
 	}
 	c, err := m.describe(r.Context())
 	if err != nil {
-		return m, nil, ended(r.Context(), err)
+		return m, nil, release, ended(r.Context(), err)
 	}
 	m.identity = m.sharedIdentity()
-	requests, err := translate(c.Limits())
-	return m, requests, err
+	requests, err = q.requests(c.Limits())
+	return m, requests, release, err
 }
 
 // envelope begins every object of OpenAI's API.

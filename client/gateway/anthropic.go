@@ -243,12 +243,8 @@ func (g *Gateway) answerAnthropic(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	var q anthropicRequest
-	release, err := g.readJSON(w, r, &q)
+	m, requests, release, err := g.accept(w, r, &q)
 	defer release()
-	if err != nil {
-		return err
-	}
-	m, requests, err := g.prepare(r, q.Model, q.requests)
 	if err != nil {
 		return err
 	}

@@ -157,12 +157,8 @@ func (q *chatRequest) check() error {
 // chat answers POST /v1/chat/completions.
 func (g *Gateway) chat(w http.ResponseWriter, r *http.Request) error {
 	var q chatRequest
-	release, err := g.readJSON(w, r, &q)
+	m, requests, release, err := g.accept(w, r, &q)
 	defer release()
-	if err != nil {
-		return err
-	}
-	m, requests, err := g.prepare(r, q.Model, q.requests)
 	if err != nil {
 		return err
 	}

@@ -101,12 +101,8 @@ func (q *textRequest) check(n int) error {
 // complete answers POST /v1/completions.
 func (g *Gateway) complete(w http.ResponseWriter, r *http.Request) error {
 	var q textRequest
-	release, err := g.readJSON(w, r, &q)
+	m, requests, release, err := g.accept(w, r, &q)
 	defer release()
-	if err != nil {
-		return err
-	}
-	m, requests, err := g.prepare(r, q.Model, q.requests)
 	if err != nil {
 		return err
 	}

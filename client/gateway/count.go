@@ -8,11 +8,10 @@ import (
 	"reel.internal/reel/protocol"
 )
 
-// counts answers a request for the number of tokens that a request of translate has, without anything being computed.
-func (g *Gateway) counts(
-	r *http.Request, name string, translate func(client.Limits) ([]client.Request, error),
-) (tokens int, err error) {
-	m, requests, err := g.prepare(r, name, translate)
+// counts answers a request for the number of tokens that q has, without anything being computed.
+func (g *Gateway) counts(w http.ResponseWriter, r *http.Request, q question) (tokens int, err error) {
+	m, requests, release, err := g.accept(w, r, q)
+	defer release()
 	if err != nil {
 		return 0, err
 	}
@@ -38,13 +37,7 @@ func count(ctx context.Context, user string, m model, req client.Request) (int, 
 
 // countResponse answers POST /v1/responses/input_tokens.
 func (g *Gateway) countResponse(w http.ResponseWriter, r *http.Request) error {
-	var q responsesRequest
-	release, err := g.readJSON(w, r, &q)
-	defer release()
-	if err != nil {
-		return err
-	}
-	n, err := g.counts(r, q.Model, q.requests)
+	n, err := g.counts(w, r, new(responsesRequest))
 	if err != nil {
 		return err
 	}
@@ -52,19 +45,21 @@ func (g *Gateway) countResponse(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// anthropicCount is the body of /v1/messages/count_tokens.
+type anthropicCount struct{ anthropicRequest }
+
+// requests returns the protocol's request for q, which has no max_tokens.
+func (q *anthropicCount) requests(l client.Limits) ([]client.Request, error) {
+	q.MaxTokens = new(1)
+	return q.anthropicRequest.requests(l)
+}
+
 // countAnthropic answers POST /v1/messages/count_tokens.
 func (g *Gateway) countAnthropic(w http.ResponseWriter, r *http.Request) error {
 	if err := checkVersion(r); err != nil {
 		return err
 	}
-	var q anthropicRequest
-	release, err := g.readJSON(w, r, &q)
-	defer release()
-	if err != nil {
-		return err
-	}
-	q.MaxTokens = new(1) // which this endpoint does not have
-	n, err := g.counts(r, q.Model, q.requests)
+	n, err := g.counts(w, r, new(anthropicCount))
 	if err != nil {
 		return err
 	}

@@ -42,6 +42,9 @@ type fields struct {
 	refused
 }
 
+// names returns the name of the model that answers; empty: it is the only one.
+func (f *fields) names() string { return f.Model }
+
 type streamOptions struct {
 	IncludeUsage bool `json:"include_usage"`
 }

@@ -215,12 +215,8 @@ func (q *responsesRequest) applyTools(req *client.Request) error {
 // respond answers POST /v1/responses.
 func (g *Gateway) respond(w http.ResponseWriter, r *http.Request) error {
 	var q responsesRequest
-	release, err := g.readJSON(w, r, &q)
+	m, requests, release, err := g.accept(w, r, &q)
 	defer release()
-	if err != nil {
-		return err
-	}
-	m, requests, err := g.prepare(r, q.Model, q.requests)
 	if err != nil {
 		return err
 	}
