@@ -23,7 +23,7 @@ type EmbedRequest struct {
 	// PromptName names one of Embeddings.Prompts, which comes before Text; nil: the model's default, "": none.
 	PromptName *string
 	Normalize  *bool // give the vector the length 1; nil: as the model's own pipeline does
-	Dimensions *int  // so many leading elements; nil: all
+	Dimensions *int  // how many leading elements of the vector are wanted; nil: all
 	Truncate   bool  // cut a text that does not fit the context, rather than refuse it
 	// Cache and User are like those of Request.
 	Cache string

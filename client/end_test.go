@@ -316,7 +316,8 @@ func TestLost(t *testing.T) {
 	<-c.Lost()
 }
 
-// resetConn fails writes, once it is told to, as a socket does whose other end was closed with unread bytes.
+// resetConn is a connection whose writes fail once reset is set, as those of a socket do whose other end closed with
+// unread bytes.
 type resetConn struct {
 	net.Conn
 	reset atomic.Bool

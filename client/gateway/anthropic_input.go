@@ -27,7 +27,7 @@ func (b *anthropicBlocks) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*[]anthropicBlock)(b))
 }
 
-// anthropicBlock is a block of a message: text, what the model thought, a call of a tool, or what it gave.
+// anthropicBlock is a block of a message: text, thinking, a call of a tool, or the result of one.
 type anthropicBlock struct {
 	Type      string          `json:"type"`
 	Text      string          `json:"text"`

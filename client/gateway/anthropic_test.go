@@ -23,7 +23,7 @@ func messageOf(content, reason, usage string) string {
 		`],"stop_reason":` + reason + `,"stop_sequence":null,"usage":` + usage + `}`
 }
 
-// The usage before and after the stand-in's answer, of whose prompt two tokens were cached.
+// The usage in the first event of an answer and in its last: the stand-in generator reports two cached tokens.
 const (
 	noUsage = `{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}`
 	inUse   = `{"input_tokens":1,"cache_creation_input_tokens":0,"cache_read_input_tokens":2,"output_tokens":5}`

@@ -54,7 +54,7 @@ func (a *app) embedCommand() *cobra.Command {
 	flags.Var(optional("bool", &r.Normalize, strconv.ParseBool), "normalize",
 		"give vectors the length 1; --normalize=false: as the model computes them (default: the model's)")
 	flags.Lookup("normalize").NoOptDefVal = "true"
-	flags.Var(optional("int", &r.Dimensions, strconv.Atoi), "dimensions", "so many leading elements (default: all)")
+	flags.Var(optional("int", &r.Dimensions, strconv.Atoi), "dimensions", "how many leading elements of the vector to print (default: all)")
 	flags.BoolVar(&r.Truncate, "truncate", false, "cut a text that does not fit the context")
 	flags.Var(oneOf{&r.Cache, []string{protocol.CacheOn, protocol.CacheRead, protocol.CacheOff}}, "cache",
 		"begin with cached pages of earlier texts and leave this text's (on), only begin with them (read), or "+
