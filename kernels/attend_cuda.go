@@ -146,9 +146,17 @@ func (o Attend) grid(sms int) (g cuda.Grid, splits int) {
 		g.Z = max(1, min(splitsOf(o.Slots.Context, attendSplitOf(o.KV.HeadDim)*splits), fit/(g.X*g.Y)))
 	}
 	// For each entry and element: two float32 sums per warp, and the AttendSum of earlier splits.
-	g.Shared = 4 * (2*attendWarps*splits + 3) * min(entries, attendQueries) * ((o.KV.HeadDim + 63) / 64 * 64)
+	g.Shared = 4 * (2*attendWarps*splits + 3) * min(entries, attendQueries) * attendWide(o.KV.HeadDim)
 	g.AllShared = o.KV.HeadDim > attendTwoAtMost
 	return g, splits
+}
+
+// attendWide returns the elements of a head's sums in shared memory: those of the kernel that heads of dim have.
+func attendWide(dim int) int {
+	if dim > attendTwoAtMost {
+		return 32 * len(attendBySize)
+	}
+	return (dim + 63) / 64 * 64
 }
 
 // visible returns how many positions a row sees at most, its own included.

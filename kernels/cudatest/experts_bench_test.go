@@ -56,33 +56,45 @@ func (s mixtureShape) layer(b *both, format kernels.DType, rows int, some []byte
 	}
 }
 
-// BenchmarkCUDAExperts measures the router and the experts of a layer, at Qwen3-30B-A3B's and gpt-oss-20b's shapes. The
-// bytes are those of the router and of the experts that the rows choose, each once; a layer is three launches of ops.
+// BenchmarkCUDAExperts measures the router and the experts of a layer, at Qwen3-30B-A3B's and gpt-oss-20b's shapes: the
+// three ops as they follow each other, then each alone. The bytes are those of the router and of the experts that the
+// rows choose, each once.
 func BenchmarkCUDAExperts(t *testing.B) {
 	for _, s := range mixtureShapes {
 		for _, format := range s.formats {
 			for _, rows := range []int{1, 8, 16, 64, 400} {
-				t.Run(fmt.Sprintf("%s/%d/%d-rows", s.name, format, rows), func(t *testing.B) {
-					b := newBoth(t)
-					some := b.elements(format, 1<<20, 0.02)
-					var ops []device.Op
-					for range mixtureLayers {
-						ops = append(ops, s.layer(b, format, rows, some)...)
-					}
-					b.onGPU(ops...)
-					read, used := 0., 0
-					for i := 0; i < len(ops); i += 3 {
-						n := distinct(b, ops[i].(kernels.Route).Chosen)
-						used += n
-						gate, down := ops[i+1].(kernels.ExpertGateUp).Gate, ops[i+2].(kernels.ExpertDown).Down
-						share := float64(n) / float64(s.experts)
-						read += float64(2*gate.Data.Bytes()+down.Data.Bytes())*share + 4*float64(s.experts*s.hidden)
-					}
-					b.perLaunch(t, read/float64(len(ops)), ops...)
-					t.ReportMetric(float64(used)/mixtureLayers, "experts")
-				})
+				t.Run(fmt.Sprintf("%s/%d/%d-rows", s.name, format, rows), func(t *testing.B) { s.benchmark(t, format, rows) })
 			}
 		}
+	}
+}
+
+func (s mixtureShape) benchmark(t *testing.B, format kernels.DType, rows int) {
+	b := newBoth(t)
+	some := b.elements(format, 1<<20, 0.02)
+	var ops []device.Op
+	for range mixtureLayers {
+		ops = append(ops, s.layer(b, format, rows, some)...)
+	}
+	b.onGPU(ops...)
+	var read [3]float64 // by an op, in all layers
+	used := 0.
+	for i := 0; i < len(ops); i += 3 {
+		n := float64(distinct(b, ops[i].(kernels.Route).Chosen))
+		used += n / mixtureLayers
+		share := n / float64(s.experts)
+		read[0] += float64(4 * s.experts * s.hidden)
+		read[1] += float64(2*ops[i+1].(kernels.ExpertGateUp).Gate.Data.Bytes()) * share
+		read[2] += float64(ops[i+2].(kernels.ExpertDown).Down.Data.Bytes()) * share
+	}
+	t.Run("layer", func(t *testing.B) {
+		b.perLaunch(t, (read[0]+read[1]+read[2])/float64(len(ops)), ops...)
+		t.ReportMetric(used, "experts")
+	})
+	for op, name := range []string{"route", "gateup", "down"} {
+		t.Run(name, func(t *testing.B) {
+			b.perLaunch(t, read[op]/mixtureLayers, ops[op], ops[op+3], ops[op+6])
+		})
 	}
 }
 

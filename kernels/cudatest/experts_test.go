@@ -50,13 +50,16 @@ func newMixture(b *both, dtype kernels.DType, rows, hidden, inner, experts, used
 	return m
 }
 
-// routed launches the router on both, and fails unless both choose the same experts, with weights that are close.
-func (m *mixture) routed(name string) {
+// routed launches the router on both, and fails unless both choose the same experts, with weights that are close, for
+// the first rows, and leave alone what comes after them.
+func (m *mixture) routed(name string, rows int) {
 	m.t.Helper()
 	m.run(func(on int) device.Op { return m.route[on] })
 	c := [2]kernels.Chosen{m.route[0].Chosen, m.route[1].Chosen}
 	m.same(name+": experts", twin{c[0].IDs, c[1].IDs})
-	m.close(name+": weights", twin{c[0].Weights, c[1].Weights}, 1e-5, 1e-4)
+	got, want, n := read[float32](m.both, 1, c[1].Weights), read[float32](m.both, 0, c[0].Weights), rows*c[0].Used
+	m.closeTo(name+": weights", got[:n], want[:n], func(int) float64 { return 1e-5 }, 1e-4)
+	m.equal(name+": weights of padding", bits32(got[n:]), bits32(want[n:]))
 }
 
 // The router of a GPU chooses the experts that the host chooses, in every form that a family has, for any number of
@@ -82,7 +85,7 @@ func TestCUDARoute(t *testing.T) {
 				for on := range 2 {
 					change(&m.route[on], on, bias, choice)
 				}
-				m.routed(fmt.Sprintf("%d rows, %d experts, %s", rows, experts, form))
+				m.routed(fmt.Sprintf("%d rows, %d experts, %s", rows, experts, form), rows)
 			}
 		}
 	}
@@ -91,7 +94,7 @@ func TestCUDARoute(t *testing.T) {
 	for on := range 2 {
 		m.route[on].RowIndex = index[on]
 	}
-	m.routed("by a row index")
+	m.routed("by a row index", 3)
 }
 
 // Of equal logits the smaller id comes first. Rows of NaN, as padding may have, take experts that exist and differ, in
@@ -157,7 +160,7 @@ func (m *mixture) biased(limit bool) {
 // compare compares the ops one by one.
 func (m *mixture) compare(name string) {
 	m.t.Helper()
-	m.routed(name)
+	m.routed(name, m.rows)
 	m.run(func(on int) device.Op { return m.gateUp[on] })
 	places := m.rows * m.route[0].Chosen.Used
 	m.rowsClose(name+": gateup", twin{m.gateUp[0].Out, m.gateUp[1].Out}, m.inner, 8*sums(m.hidden), 1e-4, 1e-4)
