@@ -11,31 +11,23 @@ struct ExpertGateUpArgs {
 	int32_t inner, unused;
 };
 
-// ExpertGateUp: Out[place][r] = act(Gate_e[r]·n, Up_e[r]·n), n = rmsnorm(X[row]); e, place and row are of the
-// segment. A unit is 16 rows of Gate and the same rows of Up. Members: gemm/product.cuh.
-struct ExpertGateUp {
+// ExpertGates is what the two ops of gate and up have in common.
+struct ExpertGates {
 	using Args = ExpertGateUpArgs;
 	static constexpr int R = 2;
 	static constexpr bool NORMED = true;
 	static constexpr bool PREPARES_EARLY = true;
 	static constexpr bool ATTENTION_NEXT = false;
-	static constexpr int PERSISTENT_GEMV = 0, PERSISTENT_SKINNY = 0;
-	const Args &o;
-	const Segment &segment;
 	struct Prefetched {};
+	const Args &o;
 
-	__device__ __forceinline__ ExpertGateUp(const Args &o) : o(o), segment(Segment::find(o.chosen, o.in, false)) {}
-	__device__ __forceinline__ const Activations &activations() const { return segment.in; }
-	__device__ __forceinline__ int units() const { return o.inner / 16; }
-	__device__ __forceinline__ RowTile row_tile(int unit, int r) const {
-		return {r ? o.up : o.gate, segment.expert * (o.inner / 16) + unit};
-	}
 	__device__ __forceinline__ void prepare(int, int, int) {}
-	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[2]) const {
-		const int at = unit * 16 + row, bias = segment.expert * o.inner + at;
+	// store stores an output of an expert's gate and up for a place.
+	__device__ __forceinline__ void store(int expert, int at, int place, const float (&y)[2]) const {
+		const int bias = expert * o.inner + at;
 		const float gate = o.gateBias ? __fadd_rn(y[0], o.gateBias[bias]) : y[0];
 		const float up = o.upBias ? __fadd_rn(y[1], o.upBias[bias]) : y[1];
-		o.out[(size_t)segment.place[t] * o.inner + at] = gated(gate, up);
+		o.out[(size_t)place * o.inner + at] = gated(gate, up);
 	}
 	// A comparison with what is not a number is false, so that stays what it is.
 	__device__ __forceinline__ float gated(float gate, float up) const {
@@ -49,12 +41,52 @@ struct ExpertGateUp {
 	}
 };
 
+// ExpertGateUp: Out[place][r] = act(Gate_e[r]·n, Up_e[r]·n), n = rmsnorm(X[row]); e, place and row are of the
+// segment. A unit is 16 rows of Gate and the same rows of Up. Members: gemm/product.cuh.
+struct ExpertGateUp : ExpertGates {
+	static constexpr int PERSISTENT_GEMV = 0, PERSISTENT_SKINNY = 1;
+	const Segment &segment;
+
+	__device__ __forceinline__ ExpertGateUp(const Args &o, int i)
+		: ExpertGates{o}, segment(Segment::find(o.chosen, o.in, false, i)) {}
+	static __device__ __forceinline__ int segments(const Args &o) { return *o.chosen.count; }
+	__device__ __forceinline__ const Activations &activations() const { return segment.in; }
+	__device__ __forceinline__ int units() const { return o.inner / 16; }
+	__device__ __forceinline__ RowTile row_tile(int unit, int r) const {
+		return {r ? o.up : o.gate, segment.expert * (o.inner / 16) + unit};
+	}
+	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[2]) const {
+		store(segment.expert, unit * 16 + row, segment.place[t], y);
+	}
+};
+
+// ExpertGateUpOne is the same of a step of one row. The units of all its experts are in one list, so that blocks go on
+// from one expert to the next.
+struct ExpertGateUpOne : ExpertGates {
+	static constexpr int PERSISTENT_GEMV = 2, PERSISTENT_SKINNY = 0;
+	const Ranks &ranks;
+	const int tiles; // of an expert
+
+	__device__ __forceinline__ ExpertGateUpOne(const Args &o, int = 0)
+		: ExpertGates{o}, ranks(Ranks::find(o.chosen, o.in)), tiles(o.inner / 16) {}
+	static __device__ __forceinline__ int segments(const Args &) { return 1; }
+	__device__ __forceinline__ const Activations &activations() const { return ranks.in; }
+	__device__ __forceinline__ int units() const { return o.chosen.segments * tiles; }
+	__device__ __forceinline__ RowTile row_tile(int unit, int r) const {
+		return {r ? o.up : o.gate, ranks.expert[unit / tiles] * tiles + unit % tiles};
+	}
+	__device__ __forceinline__ void finish(int unit, int row, int, const float (&y)[2]) const {
+		const int rank = unit / tiles;
+		store(ranks.expert[rank], unit % tiles * 16 + row, rank, y);
+	}
+};
+
 struct ExpertDownArgs {
 	const uint4 *w;    // packed [experts*hidden][inner]
 	const float *bias; // [experts][hidden], or null
 	Activations in;    // In [places][inner], without norm; rows and n are those of a segment
 	float *results;    // [places][hidden]
-	float *x;          // in and out: [hidden]; of expert_down_one alone
+	float *x;          // in and out: [hidden]; of a step of one row alone
 	ChosenArgs chosen;
 	int32_t hidden, used;
 };
@@ -66,12 +98,14 @@ struct ExpertDown {
 	static constexpr bool NORMED = false;
 	static constexpr bool PREPARES_EARLY = true;
 	static constexpr bool ATTENTION_NEXT = false;
-	static constexpr int PERSISTENT_GEMV = 0, PERSISTENT_SKINNY = 0;
+	static constexpr int PERSISTENT_GEMV = 0, PERSISTENT_SKINNY = 1;
 	const Args &o;
 	const Segment &segment;
 	struct Prefetched {};
 
-	__device__ __forceinline__ ExpertDown(const Args &o) : o(o), segment(Segment::find(o.chosen, o.in, true)) {}
+	__device__ __forceinline__ ExpertDown(const Args &o, int i)
+		: o(o), segment(Segment::find(o.chosen, o.in, true, i)) {}
+	static __device__ __forceinline__ int segments(const Args &o) { return *o.chosen.count; }
 	__device__ __forceinline__ const Activations &activations() const { return segment.in; }
 	__device__ __forceinline__ int units() const { return o.hidden / 16; }
 	__device__ __forceinline__ RowTile row_tile(int unit, int) const {
@@ -86,16 +120,39 @@ struct ExpertDown {
 };
 
 template <> constexpr bool FEW_REGISTERS<ExpertGateUp> = true;
+template <> constexpr bool FEW_REGISTERS<ExpertGateUpOne> = true;
 
-REEL_EXPERTS(reel_expert_gateup, ExpertGateUp, 4)
-REEL_EXPERTS(reel_expert_down, ExpertDown, 4)
+REEL_EXPERTS(reel_expert_gateup, ExpertGateUp)
+REEL_EXPERTS(reel_expert_down, ExpertDown)
 
-// expert_down_one is the whole down projection of a step of one row: X[r] += Σ_k weight_k (W_e(k)[r]·In[k] + bias),
-// in the order of k, with the bits of ExpertDown and reel_expert_sum. A block has 16 rows of W of each expert. Its
-// warps are the partial sums (operands.cuh); a warp goes through its K blocks of all experts without a stop, with the
-// weights of the next eight steps in flight.
+REEL_OP_KERNEL(reel_expert_gateup_bf16_one, ExpertGateUpOne, FEW_ROWS_THREADS, 2, (expert_gemv<ExpertGateUpOne, BF16, 4>(a)))
+REEL_OP_KERNEL(reel_expert_gateup_f16_one, ExpertGateUpOne, FEW_ROWS_THREADS, 2, (expert_gemv<ExpertGateUpOne, F16, 4>(a)))
+#define REEL_EXPERT_GATEUP_ONE(format, F, name, Op)                                                               \
+	REEL_KERNEL(name##_##format##_one, CODES_WARPS * 32, 1, (expert_codes<Op, F>(a)), \
+	            const __grid_constant__ CodesArgs<Op> a)
+REEL_FORMATS(REEL_EXPERT_GATEUP_ONE, reel_expert_gateup, ExpertGateUpOne)
+
+// The down projection of a step of one row is one kernel: X[r] += Σ_k weight_k (W_e(k)[r]·In[k] + bias), in the order
+// of k, with the bits of ExpertDown and reel_expert_sum. A block has 16 rows of W of each expert.
+
+// finish_one adds the partial sums of all experts, which `sum` adds for a rank, to row `row` of the block.
+template <class Sum>
+__device__ __forceinline__ void finish_one(const ExpertDownArgs &o, const Ranks &ranks, int row, Sum sum) {
+	const int at = blockIdx.x * 16 + row;
+	float all = 0;
+	for (int k = 0; k < o.used; k++) {
+		const float y = sum(k);
+		const float v = __fmul_rn(o.chosen.weights[k],
+			o.bias ? __fadd_rn(y, o.bias[ranks.expert[k] * o.hidden + at]) : y);
+		all = k ? __fadd_rn(all, v) : v;
+	}
+	o.x[at] = __fadd_rn(o.x[at], all);
+}
+
+// ExpertDownOne is a thread's part of it over weights of 16 bits. The block's warps are the partial sums
+// (operands.cuh); a warp goes through its K blocks of all experts without a stop, with the weights of AHEAD in flight.
 template <class D> struct ExpertDownOne {
-	static constexpr int AHEAD = 2; // K blocks
+	static constexpr int AHEAD = 4; // K blocks
 
 	// Cursor is a K block of this warp: block `block` of expert `rank`.
 	struct Cursor {
@@ -103,13 +160,18 @@ template <class D> struct ExpertDownOne {
 	};
 
 	const ExpertDownArgs &o;
+	const Ranks &ranks;
 	const int lane, warp, steps, used;
-	const int32_t *const expert; // shared [used]
 	uint4 weights[AHEAD][BLOCK_STEPS];
+	Cursor ahead;
 
-	__device__ __forceinline__ ExpertDownOne(const ExpertDownArgs &o, const int32_t *expert)
-		: o(o), lane(threadIdx.x & 31), warp(threadIdx.x >> 5), steps(o.in.cols / MMA_K), used(o.used),
-			expert(expert) {}
+	// It starts the first loads.
+	__device__ __forceinline__ ExpertDownOne(const ExpertDownArgs &o, const Ranks &ranks)
+		: o(o), ranks(ranks), lane(threadIdx.x & 31), warp(threadIdx.x >> 5), steps(o.in.cols / MMA_K), used(o.used),
+		  ahead(first()) {
+#pragma unroll
+		for (int i = 0; i < AHEAD; i++) load(weights[i], ahead), advance(ahead);
+	}
 
 	__device__ __forceinline__ bool exists(int block) const { return block * BLOCK_STEPS < steps; }
 	__device__ __forceinline__ Cursor first() const { return {exists(warp) ? 0 : used, warp}; }
@@ -120,7 +182,7 @@ template <class D> struct ExpertDownOne {
 
 	__device__ __forceinline__ void load(uint4 (&to)[BLOCK_STEPS], const Cursor &c) const {
 		if (c.rank >= used) return;
-		const uint4 *const tile = o.w + ((size_t)expert[c.rank] * (o.hidden / 16) + blockIdx.x) * steps * 32 + lane;
+		const uint4 *const tile = o.w + ((size_t)ranks.expert[c.rank] * (o.hidden / 16) + blockIdx.x) * steps * 32 + lane;
 #pragma unroll
 		for (int s = 0; s < BLOCK_STEPS; s++) {
 			const int step = c.block * BLOCK_STEPS + s;
@@ -142,9 +204,7 @@ template <class D> struct ExpertDownOne {
 	// run leaves the partial sums of all experts in shared memory: float [used][16 warps][16].
 	__device__ __forceinline__ void run(const float4 *rows, float *partials) {
 		float sum[4] = {0, 0, 0, 0};
-		Cursor ahead = first(), now = ahead;
-#pragma unroll
-		for (int i = 0; i < AHEAD; i++) load(weights[i], ahead), advance(ahead);
+		Cursor now = first();
 		while (now.rank < used) {
 #pragma unroll
 			for (int i = 0; i < AHEAD; i++) {
@@ -175,35 +235,67 @@ template <class D> struct ExpertDownOne {
 		p[0] = sum[0];
 		p[8] = sum[2];
 	}
-
-	__device__ __forceinline__ void finish(const float *partials) const {
-		const int row = blockIdx.x * 16 + threadIdx.x;
-		float all = 0;
-		for (int k = 0; k < used; k++) {
-			const float y = sum_in_order(partials + k * PARTIALS * 16 + threadIdx.x, 16);
-			const float v = __fmul_rn(o.chosen.weights[k],
-				o.bias ? __fadd_rn(y, o.bias[expert[k] * o.hidden + row]) : y);
-			all = k ? __fadd_rn(all, v) : v;
-		}
-		o.x[row] = __fadd_rn(o.x[row], all);
-	}
 };
 
 template <class D> __device__ __forceinline__ void expert_down_one(const ExpertDownArgs &a) {
 	extern __shared__ float4 downShared[]; // rows of In, then partial sums
 	float *const partials = reinterpret_cast<float *>(downShared + a.used * (a.in.cols / 4));
 	begin_product<false, true>();
-	if (*a.chosen.count == 0) return; // a row of padding
-	__shared__ int32_t expert[32];
-	if (threadIdx.x < a.used) expert[threadIdx.x] = a.chosen.expert[threadIdx.x];
-	__syncthreads();
-	ExpertDownOne<D> one(a, expert);
+	const Ranks &ranks = Ranks::find(a.chosen, a.in);
+	if (ranks.in.n == 0) return; // a row of padding
+	ExpertDownOne<D> one(a, ranks);
 	one.round(downShared);
 	one.run(downShared, partials);
-	if (threadIdx.x < 16) one.finish(partials);
+	if (const int row = threadIdx.x; row < 16)
+		finish_one(a, ranks, row, [&](int k) { return sum_in_order(partials + k * PARTIALS * 16 + row, 16); });
 }
 REEL_OP_KERNEL(reel_expert_down_bf16_one, ExpertDown, FEW_ROWS_THREADS, 1, (expert_down_one<BF16>(a)))
 REEL_OP_KERNEL(reel_expert_down_f16_one, ExpertDown, FEW_ROWS_THREADS, 1, (expert_down_one<F16>(a)))
+
+// expert_down_codes_one is the same over quantised weights, of at most 8 experts. A warp has one partial sum
+// (codes_multiply.cuh) of every few experts, and only as many partial sums have warps as there are bricks.
+template <class F> __device__ __forceinline__ void expert_down_codes_one(const ExpertDownArgs &a) {
+	constexpr int SUMS = Sums<F>::NEEDED ? Sums<F>::COLUMNS : 0, PART = 16, RANK = CODE_PARTS * PART;
+	__shared__ float partials[TOKEN_TILE * RANK], squares[TOKEN_TILE][PARTIALS]; // squares: of rows with norms, not here
+	extern __shared__ uint4 roundedRows[];
+	begin_product<false, true>();
+	const Ranks &ranks = Ranks::find(a.chosen, a.in);
+	if (ranks.in.n == 0) return; // a row of padding
+	const int bricks = F::bricks(a.in.cols), parts = min(CODE_PARTS, bricks), apart = CODES_WARPS / parts;
+	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = warp % parts, first = warp / parts;
+	const auto tile = [&](int rank) {
+		return rank >= a.used || first >= apart ? nullptr : reinterpret_cast<const char *>(a.w) +
+			((size_t)ranks.expert[rank] * (a.hidden / 16) + blockIdx.x) * bricks * F::BYTES;
+	};
+	typename StreamOf<ExpertDown, F, 1, 1>::Type stream(a.in.cols, part);
+	const char *from = tile(first);
+	if (from) stream.begin({from});
+	const Activations in = {a.in.x, nullptr, nullptr, a.in.cols, a.used, 0};
+	const SharedRows<false, SUMS, CODES_WARPS, SUMS ? 2 : 4, SUMS ? 1 : 2, SUMS ? 2 : 4> rounder = {
+		in, reinterpret_cast<char *>(roundedRows), squares, a.used};
+	rounder.round(0, a.used);
+	__syncthreads();
+	const Rows rows = rounder.rows(a.used);
+	for (int rank = first; from; rank += apart) {
+		const char *const following = tile(rank + apart);
+		float sum[1][1][4];
+		stream.run(sum, {from}, {following}, rows);
+		if (lane % 4 == rank / 2) { // this lane has the results of row `rank`
+			float *const p = partials + rank * RANK + part * PART + lane / 4;
+			p[0] = rank % 2 ? sum[0][0][1] : sum[0][0][0];
+			p[8] = (rank % 2 ? sum[0][0][3] : sum[0][0][2]) * (1.f / F::Code::LOWER);
+		}
+		from = following;
+	}
+	__syncthreads();
+	if (const int row = threadIdx.x; row < 16)
+		finish_one(a, ranks, row, [&](int k) {
+			return __fmul_rn(Sums<F>::RESTORE, sum_of_first(partials + k * RANK + row, PART, parts));
+		});
+}
+#define REEL_EXPERT_DOWN_ONE(format, F) \
+	REEL_OP_KERNEL(reel_expert_down_##format##_one, ExpertDown, CODES_WARPS * 32, 1, (expert_down_codes_one<F>(a)))
+REEL_FORMATS(REEL_EXPERT_DOWN_ONE)
 
 struct ExpertSumArgs {
 	const float *results; // [T][used][cols]

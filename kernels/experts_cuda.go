@@ -17,13 +17,14 @@ type expertLaunch struct {
 	w           Weight // one of the stacks
 	cols, units int    // columns of a row; units of an expert
 	tiles       int    // row tiles of a unit
-	normed      bool
 	T           int
 	chosen      Chosen
 }
 
-// launchExperts launches a block for each unit and each segment that there may be; of quantised weights blocks take
-// several units of a segment in turn.
+// Units that a persistent block of few rows computes: enough that it reads its rows and waits at its begin seldom.
+const expertUnits = 4
+
+// launchExperts launches blocks for each segment that there may be. Of few rows they take several units in turn.
 func launchExperts[T any](q *cuda.Queue, p expertLaunch, args T) error {
 	segments := segmentsOf(p.T, p.chosen.Used, p.chosen.Experts)
 	if p.w.Rows/p.chosen.Experts%tileRows != 0 {
@@ -31,49 +32,35 @@ func launchExperts[T any](q *cuda.Queue, p expertLaunch, args T) error {
 			p.w.Rows/p.chosen.Experts, tileRows)
 	}
 	if p.w.DType.Quantised() {
-		return launchExpertCodes(q, p, segments, args)
+		return launchExpertCodes(q, p, args)
 	}
 	kind, err := elementsOf(p.w)
 	if err != nil {
 		return err
 	}
-	v, shared := p.variant()
+	v := &skinny8
+	if placesOf(p.T) == manyPlaces {
+		v = &tiled64
+	}
 	g := v.grid(1, p.units, p.tiles)
-	g.Z, g.Shared = segments, shared
+	if g.Z = segments; v == &skinny8 {
+		fill := (2*q.SMs() + segments - 1) / segments // blocks of a segment that leave no SM idle
+		g.X = min(g.X, max((p.units*p.tiles+2*expertUnits-1)/(2*expertUnits), fill), tune.MaxPersistentBlocks)
+	}
 	return cuda.Launch(q, p.name+kind+v.suffix, g, args)
 }
 
-// variant returns the variant for p, and its dynamic shared memory.
-func (p expertLaunch) variant() (v *variant, shared int) {
-	row := p.cols * 4
-	if p.normed {
-		row *= 2
-	}
-	switch {
-	case placesOf(p.T) == manyPlaces:
-		return &tiled64, tiled64.shared
-	case p.T == 1 && row <= gemvShared:
-		return &gemv, row
-	}
-	return &skinny8, 0
-}
-
-// Blocks of a launch over quantised experts, if segments are all in use, for each SM: enough that they finish together.
-const expertBlocks = 4
-
-func launchExpertCodes[T any](q *cuda.Queue, p expertLaunch, segments int, args T) error {
+// launchExpertCodes launches a block for each SM. Blocks take equal parts of the units of all segments.
+func launchExpertCodes[T any](q *cuda.Queue, p expertLaunch, args T) error {
 	row, sums := codesRowBytes(p.w.DType, p.cols)
 	rows := min(p.T, codesTokens, (sharedMemory(q)-codesStatic-sums)/row)
 	if rows <= 0 {
 		return fmt.Errorf("%w: %d columns: a row does not fit into this GPU's shared memory", device.ErrBadShape,
 			p.cols)
 	}
-	perBlock := codesTiles / p.tiles // units that a block computes at a time
-	most := (p.units + perBlock - 1) / perBlock
-	g := cuda.Grid{X: min(most, max(1, expertBlocks*q.SMs()/segments)), Z: segments, Threads: codesThreads,
-		Shared: rows*row + sums, Dependent: tune.DependentLaunch}
-	return cuda.Launch(q, p.name+formats[p.w.DType].kernel+"_codes8", g,
-		codesArgs[T]{op: args, units: int32(p.units), atOnce: int32(rows)})
+	return cuda.Launch(q, p.name+formats[p.w.DType].kernel+"_codes8", cuda.Grid{
+		X: min(q.SMs(), tune.MaxPersistentBlocks), Threads: codesThreads, Shared: rows*row + sums,
+		Dependent: tune.DependentLaunch}, codesArgs[T]{op: args, units: int32(p.units), atOnce: int32(rows)})
 }
 
 // CUDA launches a product whose units are a tile of 16 outputs of an expert's Gate and the same of its Up.
@@ -85,17 +72,45 @@ func (o ExpertGateUp) CUDA(q *cuda.Queue) error {
 	if o.Limit > 0 {
 		linear *= clampedSlope
 	}
-	return launchExperts(q, expertLaunch{name: "reel_expert_gateup", w: o.Gate, cols: o.Gate.Cols,
-		units: tilesOf(o.inner()), tiles: 2, normed: true, T: o.T, chosen: o.Chosen,
-	}, expertGateUpArgs{gate: q.Address(o.Gate.Data), up: q.Address(o.Up.Data), gateBias: q.Address(o.GateBias),
+	args := expertGateUpArgs{gate: q.Address(o.Gate.Data), up: q.Address(o.Up.Data), gateBias: q.Address(o.GateBias),
 		upBias: q.Address(o.UpBias), in: activations{x: q.Address(o.X), norm: q.Address(o.Norm),
-			cols: int32(o.Gate.Cols),
-			eps:  o.Eps}, out: q.Address(o.Out), chosen: o.Chosen.segmentArgs(q, o.T), linear: float32(linear),
-		limit: o.Limit,
-		inner: int32(o.inner())})
+			cols: int32(o.Gate.Cols), eps: o.Eps}, out: q.Address(o.Out), chosen: o.Chosen.segmentArgs(q, o.T),
+		linear: float32(linear), limit: o.Limit, inner: int32(o.inner())}
+	p := expertLaunch{name: "reel_expert_gateup", w: o.Gate, cols: o.Gate.Cols, units: tilesOf(o.inner()), tiles: 2,
+		T: o.T, chosen: o.Chosen}
+	if done, err := p.gatesOfOne(q, args); done || err != nil {
+		return err
+	}
+	return launchExperts(q, p, args)
 }
 
-// CUDA launches a product whose units are tiles of 16 outputs of an expert, then the sum of each row's experts.
+// gatesOfOne launches the kernel for one row, whose blocks take units of all its experts in turn, if there is one row
+// and it fits into shared memory.
+func (p expertLaunch) gatesOfOne(q *cuda.Queue, args expertGateUpArgs) (done bool, err error) {
+	units := p.units * p.chosen.Used
+	if p.T != 1 || p.w.Rows/p.chosen.Experts%tileRows != 0 {
+		return false, nil
+	}
+	g := cuda.Grid{X: min(units, q.SMs(), tune.MaxPersistentBlocks), Threads: codesThreads,
+		Dependent: tune.DependentLaunch}
+	if p.w.DType.Quantised() {
+		row, sums := codesRowBytes(p.w.DType, p.cols)
+		if g.Shared = row + sums; g.Shared > sharedMemory(q)-codesStatic {
+			return false, nil
+		}
+		return true, cuda.Launch(q, p.name+formats[p.w.DType].kernel+"_one", g,
+			codesArgs[expertGateUpArgs]{op: args, units: int32(units), atOnce: 1})
+	}
+	g.X, g.Shared = min(units, 2*q.SMs(), tune.MaxPersistentBlocks), 8*p.cols // two blocks on an SM
+	kind, err := elementsOf(p.w)
+	if g.Shared > gemvShared || err != nil {
+		return false, err
+	}
+	return true, cuda.Launch(q, p.name+kind+"_one", g, args)
+}
+
+// CUDA launches a product whose units are tiles of 16 outputs of an expert, then the sum of each row's experts; of one
+// row a single kernel.
 func (o ExpertDown) CUDA(q *cuda.Queue) error {
 	hidden := o.hidden()
 	if err := checkBuffers(need{"results", o.Workspace.Results, o.T * o.Chosen.Used * hidden}); err != nil {
@@ -104,13 +119,14 @@ func (o ExpertDown) CUDA(q *cuda.Queue) error {
 	args := expertDownArgs{w: q.Address(o.Down.Data), bias: q.Address(o.Bias),
 		in: activations{x: q.Address(o.In), cols: int32(o.Down.Cols)}, results: q.Address(o.Workspace.Results),
 		x: q.Address(o.X), chosen: o.Chosen.segmentArgs(q, o.T), hidden: int32(hidden), used: int32(o.Chosen.Used)}
-	if shared := o.oneShared(); o.T == 1 && !o.Down.DType.Quantised() && hidden%tileRows == 0 && shared <= gemvShared {
-		kind, err := elementsOf(o.Down)
-		if err != nil {
-			return err
+	if shared := o.oneShared(q); o.T == 1 && hidden%tileRows == 0 && shared > 0 {
+		if !o.Down.DType.Quantised() {
+			if _, err := elementsOf(o.Down); err != nil {
+				return err
+			}
 		}
-		return cuda.Launch(q, "reel_expert_down"+kind+"_one", cuda.Grid{X: tilesOf(hidden), Threads: gemv.threads,
-			Shared: shared, Dependent: tune.DependentLaunch}, args)
+		return cuda.Launch(q, "reel_expert_down"+formats[o.Down.DType].kernel+"_one", cuda.Grid{X: tilesOf(hidden),
+			Threads: gemv.threads, Shared: shared, Dependent: tune.DependentLaunch}, args)
 	}
 	err := launchExperts(q, expertLaunch{name: "reel_expert_down", w: o.Down, cols: o.Down.Cols, units: tilesOf(hidden),
 		tiles: 1, T: o.T, chosen: o.Chosen}, args)
@@ -124,8 +140,20 @@ func (o ExpertDown) CUDA(q *cuda.Queue) error {
 			used: int32(o.Chosen.Used)})
 }
 
-// oneShared returns the shared memory of the kernel of one row: the results of its experts' gates, and partial sums.
-func (o ExpertDown) oneShared() int {
+// oneShared returns the dynamic shared memory of the kernel of one row, or 0 if it does not fit: the rounded results of
+// its experts' gates, and of weights of 16 bits partial sums.
+func (o ExpertDown) oneShared(q *cuda.Queue) int {
+	if o.Down.DType.Quantised() {
+		row, sums := codesRowBytes(o.Down.DType, o.Down.Cols)
+		shared := o.Chosen.Used*row + sums
+		if o.Chosen.Used > codesTokens || shared > sharedMemory(q)-codesStatic {
+			return 0
+		}
+		return shared
+	}
 	const partials = 4 * 16 * tileRows
-	return o.Chosen.Used * (4*o.Down.Cols + partials)
+	if shared := o.Chosen.Used * (4*o.Down.Cols + partials); shared <= gemvShared {
+		return shared
+	}
+	return 0
 }

@@ -74,7 +74,7 @@ func CheckTogether(combined bool, all ...DType) error {
 // CheckPacked returns [device.ErrBadShape] for a model's dimensions that the ops do not support
 // on a GPU.
 func CheckPacked(headDim, hidden, inner int) error {
-	const mostHeadDim = 128
+	const mostHeadDim = 256 // of attention's kernels
 	for _, d := range []struct {
 		name    string
 		n, step int

@@ -58,39 +58,82 @@ __device__ __forceinline__ float warp_max(float v) {
 	return v;
 }
 
-// route_logits computes the logits of one expert for ROWS rows from `first` on, of which `live` exist: in float32, a
-// lane's columns first, then the lanes.
-template <int ROWS> __device__ __forceinline__ void route_logits(const RouteArgs &a, int expert, int first, int live) {
-	const int lane = threadIdx.x % 32;
-	const float *w = a.router + (size_t)expert * a.hidden, *x[ROWS];
-	float sum[ROWS], squares[ROWS];
+// RouteLogits are the logits of one expert for ROWS rows, in float32, in a warp: a lane's columns first, in rising
+// order, then the lanes. The router's first columns are loaded before the rows are there, and rows several quads at a
+// time: a warp waits for memory as seldom as its registers allow.
+template <int ROWS> struct RouteLogits {
+	static constexpr int EARLY = ROWS == 1 ? 16 : 8; // quads of 32 lanes that are loaded before the wait
+	static constexpr int BATCH = ROWS == 1 ? 16 : 4; // quads of each row in flight
+	static_assert(EARLY % BATCH == 0, "a batch is early, or is not");
+
+	const RouteArgs &a;
+	const int lane;
+	const float *const w; // this lane's part of the expert's row of the router
+	float4 early[EARLY];
+
+	__device__ __forceinline__ RouteLogits(const RouteArgs &a, int expert)
+		: a(a), lane(threadIdx.x % 32), w(a.router + (size_t)expert * a.hidden + lane * 4) {
 #pragma unroll
-	for (int i = 0; i < ROWS; i++) {
-		const int t = first + min(i, live - 1);
-		x[i] = a.x + (size_t)(a.rows ? a.rows[t] : t) * a.hidden;
-		sum[i] = squares[i] = 0;
+		for (int i = 0; i < EARLY; i++) early[i] = weight(i);
 	}
-	for (int k = lane * 4; k < a.hidden; k += 128) {
-		const float4 weight = times(load_constant(w + k), load_constant(a.norm + k));
+	// weight returns the router's i-th quad of this lane, times the norm; zeros past the end.
+	__device__ __forceinline__ float4 weight(int i) const {
+		const int k = i * 128;
+		if (k + lane * 4 >= a.hidden) return {0, 0, 0, 0};
+		return times(load_constant(w + k), load_constant(a.norm + lane * 4 + k));
+	}
+
+	// run stores the logits of `live` rows from `first` on.
+	__device__ __forceinline__ void run(int expert, int first, int live) const {
+		const float *x[ROWS];
+		float sum[ROWS], squares[ROWS];
 #pragma unroll
 		for (int i = 0; i < ROWS; i++) {
-			const float4 v = load_activation(x[i] + k);
-			squares[i] = add_squares(squares[i], v);
-			sum[i] = __fmaf_rn(v.x, weight.x, sum[i]);
-			sum[i] = __fmaf_rn(v.y, weight.y, sum[i]);
-			sum[i] = __fmaf_rn(v.z, weight.z, sum[i]);
-			sum[i] = __fmaf_rn(v.w, weight.w, sum[i]);
+			const int t = first + min(i, live - 1);
+			x[i] = a.x + (size_t)(a.rows ? a.rows[t] : t) * a.hidden + lane * 4;
+			sum[i] = squares[i] = 0;
+		}
+#pragma unroll
+		for (int q = 0; q < EARLY; q += BATCH) add(x, sum, squares, q, early + q);
+		for (int q = EARLY; q * 128 < a.hidden; q += BATCH) {
+			float4 late[BATCH];
+#pragma unroll
+			for (int i = 0; i < BATCH; i++) late[i] = weight(q + i);
+			add(x, sum, squares, q, late);
+		}
+#pragma unroll
+		for (int i = 0; i < ROWS; i++) {
+			const float all = warp_sum(squares[i]), dot = warp_sum(sum[i]);
+			const float scale = __fdiv_rn(1.f, __fsqrt_rn(__fadd_rn(__fdiv_rn(all, (float)a.hidden), a.eps)));
+			if (lane != 0 || i >= live) continue;
+			const float logit = __fmul_rn(scale, dot);
+			a.logits[(size_t)(first + i) * a.experts + expert] = a.bias ? __fadd_rn(logit, a.bias[expert]) : logit;
 		}
 	}
+	// add adds the products and squares of BATCH quads from the q-th on. Past the end it adds zeros.
+	__device__ __forceinline__ void add(const float *const (&x)[ROWS], float (&sum)[ROWS], float (&squares)[ROWS],
+		int q, const float4 *weights) const {
+		float4 v[BATCH][ROWS];
 #pragma unroll
-	for (int i = 0; i < ROWS; i++) {
-		const float all = warp_sum(squares[i]), dot = warp_sum(sum[i]);
-		const float scale = __fdiv_rn(1.f, __fsqrt_rn(__fadd_rn(__fdiv_rn(all, (float)a.hidden), a.eps)));
-		if (lane != 0 || i >= live) continue;
-		const float logit = __fmul_rn(scale, dot);
-		a.logits[(size_t)(first + i) * a.experts + expert] = a.bias ? __fadd_rn(logit, a.bias[expert]) : logit;
+		for (int b = 0; b < BATCH; b++)
+#pragma unroll
+			for (int i = 0; i < ROWS; i++) {
+				const int k = (q + b) * 128;
+				v[b][i] = {0, 0, 0, 0};
+				if (k + lane * 4 < a.hidden) v[b][i] = load_activation(x[i] + k);
+			}
+#pragma unroll
+		for (int b = 0; b < BATCH; b++)
+#pragma unroll
+			for (int i = 0; i < ROWS; i++) {
+				squares[i] = add_squares(squares[i], v[b][i]);
+				sum[i] = __fmaf_rn(v[b][i].x, weights[b].x, sum[i]);
+				sum[i] = __fmaf_rn(v[b][i].y, weights[b].y, sum[i]);
+				sum[i] = __fmaf_rn(v[b][i].z, weights[b].z, sum[i]);
+				sum[i] = __fmaf_rn(v[b][i].w, weights[b].w, sum[i]);
+			}
 	}
-}
+};
 
 // keep_groups takes the experts outside the best groups out of a warp's choice. Expert e is value e/32 of lane e%32.
 template <int EACH> __device__ __forceinline__ void keep_groups(const RouteArgs &a, float (&choice)[EACH]) {
@@ -158,19 +201,28 @@ template <int EACH> __device__ __forceinline__ void route_choose(const RouteArgs
 		if (a.choice) choice[i] = __fadd_rn(choice[i], a.choice[e]);
 	}
 	if (a.groups > 1) keep_groups(a, choice);
+	// A key rises with its value as Best does: what is not a number is above NOT_CHOSEN, and below all numbers.
+	uint32_t key[EACH];
+#pragma unroll
+	for (int i = 0; i < EACH; i++) {
+		const uint32_t bits = __float_as_uint(__fadd_rn(choice[i], 0.f)); // one zero of two
+		key[i] = choice[i] != choice[i] ? 1 : choice[i] > NOT_CHOSEN ? bits ^ (bits >> 31 ? ~0u : 1u << 31) : 0;
+		if (i * 32 + lane >= a.experts) key[i] = 0;
+	}
 	float weight = 0; // of rank `lane`
 	int id = 0;
 	for (int k = 0; k < a.used; k++) {
-		Best best{NOT_CHOSEN, MOST_EXPERTS};
+		uint32_t mine = 0;
+		int index = lane;
 #pragma unroll
 		for (int i = 0; i < EACH; i++)
-			if (i * 32 + lane < a.experts) best.take(choice[i], i * 32 + lane);
-		best.over_warp();
-		const int chosen = min(best.index, a.experts - 1);
+			if (key[i] > mine) mine = key[i], index = i * 32 + lane;
+		const uint32_t best = __reduce_max_sync(~0u, mine);
+		const int chosen = min((int)__reduce_min_sync(~0u, mine == best ? index : MOST_EXPERTS), a.experts - 1);
 		float v = 0;
 #pragma unroll
 		for (int i = 0; i < EACH; i++)
-			if (i * 32 + lane == chosen) v = score[i], choice[i] = NOT_CHOSEN;
+			if (i * 32 + lane == chosen) v = score[i], key[i] = 0;
 		v = __shfl_sync(~0u, v, chosen % 32);
 		if (lane == k) weight = v, id = chosen;
 	}
@@ -195,16 +247,17 @@ template <int EACH> __device__ __forceinline__ void route_choose(const RouteArgs
 
 // route: a block computes the logits of eight experts for ROWS rows. The last block of these rows chooses.
 template <int ROWS, int EACH> __device__ __forceinline__ void route(const RouteArgs &a) {
+	const int first = blockIdx.y * ROWS, warp = threadIdx.x / 32, expert = blockIdx.x * ROUTE_WARPS + warp;
+	const RouteLogits<ROWS> logits(a, min(expert, a.experts - 1));
 	pdl_launch_dependents();
 	pdl_wait_rows();
-	const int first = blockIdx.y * ROWS, warp = threadIdx.x / 32, expert = blockIdx.x * ROUTE_WARPS + warp;
 	int live = min(ROWS, a.T - first);
 	while (live > 0 && a.rows && a.rows[first + live - 1] < 0) live--;
 	if (live == 0) {
 		if (a.count && threadIdx.x == 0) *a.count = 0;
 		return;
 	}
-	if (expert < a.experts) route_logits<ROWS>(a, expert, first, live);
+	if (expert < a.experts) logits.run(expert, first, live);
 	__shared__ bool last;
 	__threadfence();
 	__syncthreads();
@@ -213,12 +266,14 @@ template <int ROWS, int EACH> __device__ __forceinline__ void route(const RouteA
 	if (last && warp < live) route_choose<EACH>(a, first + warp);
 }
 
-#define REEL_ROUTE(name, ROWS, EACH)                                                                                  \
-	extern "C" __global__ void __launch_bounds__(ROUTE_WARPS * 32) name(const __grid_constant__ RouteArgs a) { \
-		route<ROWS, EACH>(a);                                                                                  \
+#define REEL_ROUTE(name, ROWS, EACH, ...)                                                           \
+	extern "C" __global__ void __launch_bounds__(ROUTE_WARPS * 32, ##__VA_ARGS__) name(             \
+		const __grid_constant__ RouteArgs a) {                                                      \
+		route<ROWS, EACH>(a);                                                                       \
 	}
-// By the most experts.
-REEL_ROUTE(reel_route1_256, 1, 8)
+// By the most experts. With a block on an SM the compiler loads all of a row at once; of many rows more blocks are
+// better.
+REEL_ROUTE(reel_route1_256, 1, 8, 1)
 REEL_ROUTE(reel_route4_256, 4, 8)
-REEL_ROUTE(reel_route1_1024, 1, 32)
-REEL_ROUTE(reel_route4_1024, 4, 32)
+REEL_ROUTE(reel_route1_1024, 1, 32, 1)
+REEL_ROUTE(reel_route4_1024, 4, 32, 1)

@@ -33,8 +33,9 @@ template <class F, int N, int M, int CODES, int SCALES> struct Stream {
 	Codes codes[CODES][F::QUARTERS][M];
 	Scales scales[SCALES][M];
 
-	__device__ __forceinline__ Stream(int cols)
-		: lane(threadIdx.x & 31), part(threadIdx.x / 32 % CODE_PARTS), bricks(F::bricks(cols)) {}
+	__device__ __forceinline__ Stream(int cols) : Stream(cols, threadIdx.x / 32 % CODE_PARTS) {}
+	__device__ __forceinline__ Stream(int cols, int part)
+		: lane(threadIdx.x & 31), part(part), bricks(F::bricks(cols)) {}
 
 	__device__ __forceinline__ void load_codes(bool when, int slot, int q, const char *const (&tile)[M], int offset) {
 #pragma unroll

@@ -22,6 +22,16 @@ __device__ __forceinline__ float sum_of_parts(const float *p, int stride) {
 	return __fadd_rn(__fadd_rn(pair[0], pair[1]), __fadd_rn(pair[2], pair[3]));
 }
 
+// sum_of_first does so of the first `parts`; the others are zeros.
+__device__ __forceinline__ float sum_of_first(const float *p, int stride, int parts) {
+	float part[CODE_PARTS], pair[4];
+#pragma unroll
+	for (int i = 0; i < CODE_PARTS; i++) part[i] = i < parts ? p[i * stride] : 0;
+#pragma unroll
+	for (int i = 0; i < 4; i++) pair[i] = __fadd_rn(part[2 * i], part[2 * i + 1]);
+	return __fadd_rn(__fadd_rn(pair[0], pair[1]), __fadd_rn(pair[2], pair[3]));
+}
+
 // subtract_minimums adds by · Σ minimum · (sum of the group's activations) over eight groups, of which this lane has
 // two sums. A float32 is the sum of three bfloat16, so the products are exact.
 __device__ __forceinline__ void subtract_minimums(float (&sum)[4], const uint4 &a, const float2 &by, const float2 &v) {

@@ -7,6 +7,7 @@
 // segment.
 #pragma once
 #include "gemm/product.cuh"
+#include <type_traits>
 
 // ChosenArgs are where group.cu leaves the segments. Its parts follow each other in one buffer.
 struct ChosenArgs {
@@ -24,67 +25,182 @@ struct Segment {
 	const int32_t *place; // of each row
 	int expert;
 
-	// find waits for the kernels before and returns the block's segment. Rows of its activations are those of places,
-	// or of X. Every thread of the block calls it.
-	static __device__ __forceinline__ const Segment &find(const ChosenArgs &a, const Activations &in, bool ofPlaces) {
+	// find returns segment i, in place of the block's last one. Rows of its activations are those of places, or of X.
+	// Every thread of the block calls it, after the wait for the kernels before.
+	static __device__ __forceinline__ const Segment &find(
+		const ChosenArgs &a, const Activations &in, bool ofPlaces, int i) {
 		__shared__ Segment segment;
-		begin_product<false, true>();
+		__syncthreads(); // all threads have read the last one
 		if (threadIdx.x == 0) {
-			const int i = blockIdx.z;
-			const bool used = i < *a.count;
+			const int count = *a.count, expert = a.expert[i];
+			const bool used = i < count;
 			segment.in = in;
 			segment.place = a.place + i * a.places;
 			segment.in.rows = ofPlaces ? segment.place : a.row + i * a.places;
 			segment.in.n = used ? a.places : 0;
-			segment.expert = used ? a.expert[i] : 0;
+			segment.expert = used ? expert : 0;
 		}
 		__syncthreads();
 		return segment;
 	}
 };
 
-// expert_gemv computes a unit of an expert for a segment with one place, expert_skinny for up to 8, and expert_tiled
+// Ranks are the experts of a step of one row. Its segments are its ranks, with one place each.
+struct Ranks {
+	Activations in; // that row alone; n is 0 if it is padding
+	int expert[32];
+
+	// find returns them. The loads do not wait for each other. Every thread of the block calls it, after the wait for
+	// the kernels before.
+	static __device__ __forceinline__ const Ranks &find(const ChosenArgs &a, const Activations &in) {
+		__shared__ Ranks ranks;
+		if (threadIdx.x < 32) {
+			const int count = *a.count, row = *a.row;
+			if (threadIdx.x < a.segments) ranks.expert[threadIdx.x] = a.expert[threadIdx.x];
+			if (threadIdx.x == 0)
+				ranks.in = {in.x + (size_t)max(row, 0) * in.cols, in.norm, nullptr, in.cols, count ? 1 : 0, in.eps};
+		}
+		__syncthreads();
+		return ranks;
+	}
+};
+
+// expert_gemv computes units of all ranks, expert_skinny units of a segment with up to 8 places, and expert_tiled
 // several units for up to 64.
 template <class Op, class D, int U> __device__ __forceinline__ void expert_gemv(const typename Op::Args &a) {
+	begin_product<false, true>();
 	const Op op(a);
-	if (op.segment.in.n) gemv<Op, D, U>(op);
+	if (op.ranks.in.n) gemv<Op, D, U>(op);
 }
 template <class Op, class D, int U, int X> __device__ __forceinline__ void expert_skinny(const typename Op::Args &a) {
-	const Op op(a);
+	begin_product<false, true>();
+	const Op op(a, blockIdx.z);
 	if (op.segment.in.n) skinny<Op, D, 1, U, X, true>(op);
 }
-
 template <class Op, class D> __device__ __forceinline__ void expert_tiled(const typename Op::Args &a) {
-	const Op op(a);
+	begin_product<false, true>();
+	const Op op(a, blockIdx.z);
 	if (op.segment.in.n) tiled<Op, D, 1>(op);
 }
 
-// expert_codes computes units of an expert over quantised weights for a segment, at_once of its places at a time.
-template <class Op, class F, int WARPS> __device__ __forceinline__ void expert_codes(const CodesArgs<Op> &a) {
-	using Block = CodesBlock<Op, F, WARPS>;
+// ExpertCodes is one thread's part of a block's product of up to 8 places over quantised weights, with the bits of
+// CodesBlock. A warp has one partial sum of M row tiles of a unit: of both, so that their bricks are in flight together,
+// if it has registers for them. Only as many partial sums as there are bricks have warps, since experts may be narrow.
+// So a block computes units in batches of 16 warps.
+template <class Op, class F> struct ExpertCodes {
+	static constexpr int R = Op::R, WARPS = CODES_WARPS;
+	static constexpr int SUMS = Sums<F>::NEEDED ? Sums<F>::COLUMNS : 0;
+	static constexpr int M = BrickRegisters<F>::BOTH <= 25 ? R : 1, TEAM = R / M; // warps of a partial sum
+	static constexpr int PART = R * TOKEN_TILE * TOKEN_PITCH; // floats of a partial sum
+	using Bricks = typename std::conditional<M == 1, typename StreamOf<Op, F, 1, 1>::Type, Stream<F, 1, M, 1, 1>>::type;
+
+	struct Shared {
+		float partials[WARPS / TEAM * PART]; // of a batch: [units][parts]
+		float squares[TOKEN_TILE][PARTIALS];
+	};
+
+	const Op &op;
+	const Activations &in;
+	Shared &shared;
+	const int parts, apart; // partial sums of a unit; units of a batch
+	const int unit, tile;   // of this warp in a batch, from row tile `tile` on; a unit of at least `apart`: none
+	const int units;        // of a segment
+	Bricks stream;
+	const SharedRows<Op::NORMED, SUMS, WARPS, SUMS ? 2 : 4, 1, 2> rounder;
+
+	static __device__ __forceinline__ int parts_of(int cols) { return min(CODE_PARTS, F::bricks(cols)); }
+	static __device__ __forceinline__ int batches(int units, int cols) {
+		const int apart = WARPS / TEAM / parts_of(cols);
+		return (units + apart - 1) / apart;
+	}
+
+	__device__ __forceinline__ ExpertCodes(const CodesArgs<Op> &a, const Op &op, Shared &shared, char *rounded)
+		: op(op), in(op.activations()), shared(shared), parts(parts_of(in.cols)), apart(WARPS / TEAM / parts),
+		  unit(threadIdx.x / 32 / parts / TEAM), tile(threadIdx.x / 32 / parts % TEAM), units(a.units),
+		  stream(in.cols, threadIdx.x / 32 % parts),
+		  rounder{in, rounded, shared.squares, a.at_once} {}
+
+	// Tiles are the bricks of this warp's row tiles of a unit, or null.
+	struct Tiles {
+		const char *of[M];
+	};
+	// tiles returns those in a batch, if it comes before batch `end`.
+	__device__ __forceinline__ Tiles tiles(int batch, int end) const {
+		const int u = batch * apart + unit;
+		Tiles t;
+#pragma unroll
+		for (int m = 0; m < M; m++)
+			t.of[m] = batch < end && unit < apart && u < units ? bricks_of<Op, F>(op, u, tile + m) : nullptr;
+		return t;
+	}
+
+	// run computes batches `batch` to end-1 for rows `first` to first+live-1.
+	__device__ __forceinline__ void run(int batch, int end, int first, int live) {
+		Tiles from = tiles(batch, end);
+		if (from.of[0]) stream.begin(from.of);
+		rounder.round(first, live);
+		__syncthreads();
+		const Rows rows = rounder.rows(live);
+		for (; batch < end; batch++) {
+			const Tiles following = tiles(batch + 1, end);
+			if (from.of[0]) {
+				float sum[M][1][4];
+				stream.run(sum, from.of, following.of, rows);
+				float *const to = shared.partials + (unit * parts + stream.part) * PART + tile * TOKEN_TILE * TOKEN_PITCH;
+#pragma unroll
+				for (int m = 0; m < M; m++) share_sums<F>(to + m * TOKEN_TILE * TOKEN_PITCH, sum[m][0]);
+			}
+			from = following;
+			__syncthreads();
+			for (int i = threadIdx.x; i < apart * TOKEN_TILE * 16; i += WARPS * 32)
+				finish(batch * apart, i / (TOKEN_TILE * 16), i / 16 % TOKEN_TILE, i % 16, first, live);
+			__syncthreads();
+		}
+	}
+	// finish stores output `row` of unit first+i for a token.
+	__device__ __forceinline__ void finish(int firstUnit, int i, int token, int row, int first, int live) const {
+		if (token >= live || firstUnit + i >= units) return;
+		const float scale = Op::NORMED
+			? Sums<F>::RESTORE * rms_scale(in, sum_in_order(shared.squares[token], 1)) : Sums<F>::RESTORE;
+		float y[R];
+#pragma unroll
+		for (int r = 0; r < R; r++)
+			y[r] = __fmul_rn(scale,
+				sum_of_first(shared.partials + i * parts * PART + (r * TOKEN_TILE + token) * TOKEN_PITCH + row, PART, parts));
+		op.finish(firstUnit + i, row, first + token, y);
+	}
+};
+
+// expert_codes computes all segments over quantised weights. Blocks take equal parts of the list of all their batches,
+// so that none waits for others, whatever rows choose. Each further at_once places read weights again.
+template <class Op, class F> __device__ __forceinline__ void expert_codes(const CodesArgs<Op> &a) {
+	using Block = ExpertCodes<Op, F>;
 	__shared__ typename Block::Shared shared;
 	extern __shared__ uint4 roundedRows[];
-	Block b(a, shared, reinterpret_cast<char *>(roundedRows));
-	for (int first = 0; first < b.in.n; first += a.at_once) {
-		const int live = live_rows(b.in, first, min(a.at_once, b.in.n - first));
-		if (live == 0) return;
-		if (first > 0) __syncthreads(); // all threads have read the rows before
-		b.begin_weights();
-		b.shared_rows().round(first, live);
-		__syncthreads();
-		b.multiply(first, live);
+	begin_product<false, true>();
+	const int batches = Block::batches(a.units, a.op.in.cols), all = Op::segments(a.op) * batches;
+	const int end = all * (blockIdx.x + 1) / gridDim.x;
+	for (int at = all * blockIdx.x / gridDim.x; at < end;) {
+		const int segment = at / batches, next = min(end, (segment + 1) * batches);
+		const Op op(a.op, segment);
+		Block b(a, op, shared, reinterpret_cast<char *>(roundedRows));
+		for (int first = 0; first < b.in.n; first += a.at_once) {
+			const int live = live_rows(b.in, first, min(a.at_once, b.in.n - first));
+			if (live == 0) break;
+			b.run(at - segment * batches, next - segment * batches, first, live);
+		}
+		at = next;
 	}
 }
 
-#define REEL_EXPERTS_OF(name, Op, D, U)                                                            \
-	REEL_OP_KERNEL(name##_gemv, Op, FEW_ROWS_THREADS, 2, (expert_gemv<Op, D, U>(a)))               \
+#define REEL_EXPERTS_OF(name, Op, D)                                                               \
 	REEL_OP_KERNEL(name##_skinny8, Op, FEW_ROWS_THREADS, 1, (expert_skinny<Op, D, 4, 4>(a)))       \
 	REEL_OP_KERNEL(name##_tiled64, Op, TILED_THREADS, 1, (expert_tiled<Op, D>(a)))
 #define REEL_EXPERT_CODES(format, F, name, Op)                                                                  \
-	REEL_KERNEL(name##_##format##_codes8, CODES_WARPS * 32, 1, (expert_codes<Op, F, CODES_WARPS>(a)), \
+	REEL_KERNEL(name##_##format##_codes8, CODES_WARPS * 32, 1, (expert_codes<Op, F>(a)), \
 	            const __grid_constant__ CodesArgs<Op> a)
 // REEL_EXPERTS makes an op's kernels for all formats.
-#define REEL_EXPERTS(name, Op, U)            \
-	REEL_EXPERTS_OF(name##_bf16, Op, BF16, U) \
-	REEL_EXPERTS_OF(name##_f16, Op, F16, U)   \
+#define REEL_EXPERTS(name, Op)             \
+	REEL_EXPERTS_OF(name##_bf16, Op, BF16) \
+	REEL_EXPERTS_OF(name##_f16, Op, F16)   \
 	REEL_FORMATS(REEL_EXPERT_CODES, name, Op)

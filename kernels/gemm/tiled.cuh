@@ -63,6 +63,21 @@ template <class Op, class D, int G> struct Tiled : TiledShape<G> {
 			const int row = in.row(first + token(e));
 			x[e] = row < 0 ? -1 : row * in.cols + (member % S::QUADS) * 4;
 		}
+		if (member >= 32) return;
+		int n = 0;
+#pragma unroll
+		for (int t = 0; t < S::TOKENS; t += 32) {
+			const uint32_t exist = __ballot_sync(~0u, in.row(first + t + lane) >= 0);
+			if (exist) n = t + 32 - __clz(exist);
+		}
+		if (lane == 0) live(team) = n;
+	}
+
+	// live is of the block's tokens those up to the last that is no padding, for each team: in shared memory, since
+	// there are no registers to spare. It is there after the first sync_team.
+	static __device__ __forceinline__ int &live(int team) {
+		__shared__ int tokens[G];
+		return tokens[team];
 	}
 
 	__device__ __forceinline__ int token(int e) const { return member / S::QUADS + e * (S::TEAM / S::QUADS); }
@@ -106,12 +121,13 @@ template <class Op, class D, int G> struct Tiled : TiledShape<G> {
 
 	__device__ __forceinline__ void multiply(int i, int step) {
 		const uint32_t base = shared_address(stage(i));
-		const int row = (lane >> 4) * 8 + (lane & 7), half = lane >> 3 & 1;
+		const int row = (lane >> 4) * 8 + (lane & 7), half = lane >> 3 & 1, tokens = live(team);
 #pragma unroll
 		for (int j = 0; j < BLOCK_STEPS; j++) {
 			if (step + j >= steps) break;
 #pragma unroll
 			for (int n = 0; n < N; n += 2) {
+				if (n * 8 >= tokens) break;
 				uint4 b = ldmatrix(base + S::at(n * 8 + row, 2 * j + half));
 				D::mma(sum[n], a[j], b.x, b.y);
 				D::mma(sum[n + 1], a[j], b.z, b.w);
