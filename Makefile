@@ -117,10 +117,11 @@ ADDRESS ?= 127.0.0.1:8080
 run-gateway: programs gateway ## build, serve the embedded model over HTTP with a page for people, until Ctrl-C
 	@sh client/gateway/run.sh '$(BIN)' '$(ADDRESS)'
 
+# With -trimpath, as BUILD has it, or the tests that run make would compile everything a second time.
 .PHONY: test
 test: ## run the tests (under 5 minutes on 2 cores)
 	$(need-go)
-	@$(GO) test $(TESTFLAGS) ./...
+	@$(GO) test -trimpath $(TESTFLAGS) ./...
 
 .PHONY: check
 check: unskipped vet lint race fuzz examples readiness tidy bench-check units page-check cuda-check format-check sleepers clients-check package-check ## all that CI runs

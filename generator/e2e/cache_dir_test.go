@@ -48,6 +48,7 @@ func awaits(t *testing.T, done func() bool) {
 
 // Pages outlive a killed generator. A second one on the same directory serves without it.
 func TestPagesOutliveAKill(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(tempDir(t), "cache")
 	flags := []string{"--cache-dir", dir, "--host-cache", "16MiB"}
 	g := serve(t, flags...)

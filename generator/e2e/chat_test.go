@@ -18,6 +18,7 @@ import (
 // With a chat template, a prompt is a user's message, --raw sends the text itself, and reel chat sends the whole
 // conversation.
 func TestChat(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(tempDir(t), "chatty")
 	must(t, os.CopyFS(dir, tiny.Files))
 	template := `{{ bos_token }}{% for m in messages %}{{ m.role|upper }}:\n{{ m.content }}\n\n{% endfor %}` +
@@ -165,6 +166,7 @@ func TestChatWithABrokenTemplate(t *testing.T) {
 
 // Each end-of-sequence token in generation_config.json ends a completion, whether it names one or several.
 func TestStopTokens(t *testing.T) {
+	t.Parallel()
 	g := serve(t)
 	free := decode[completion](t, g.reel(short("12", "--json", "ROMEO:")...).run(0))
 	stop := free.Tokens[len(free.Tokens)-1]

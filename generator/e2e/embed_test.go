@@ -271,6 +271,7 @@ func TestEmbeddingsOverHTTP(t *testing.T) {
 
 // Checkpoints whose pooling this build does not compute are refused by name, and so are requests to another model.
 func TestEmbeddingsAreRefused(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(tempDir(t), "mean")
 	must(t, os.CopyFS(dir, os.DirFS(embedderDir)))
 	file := filepath.Join(dir, "1_Pooling", "config.json")

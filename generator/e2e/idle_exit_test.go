@@ -103,6 +103,7 @@ func TestNoRequestIsLostAtSleep(t *testing.T) {
 
 // No command that watches a sleeping generator connects to it.
 func TestWatchingDoesNotWake(t *testing.T) {
+	t.Parallel()
 	s := supervise(t)
 	s.open()
 	g := s.start("reel-generator", nil, "--socket", s.socket, "--idle-exit", "200ms")
@@ -126,6 +127,7 @@ func TestWatchingDoesNotWake(t *testing.T) {
 
 // Open connections and requests for status don't keep a generator awake. A connection that is open then gets draining.
 func TestOpenConnectionsAndStatusDoNotCount(t *testing.T) {
+	t.Parallel()
 	s := supervise(t)
 	s.open()
 	g := s.start("reel-generator", nil, "--socket", s.socket, "--idle-exit", "500ms")

@@ -62,6 +62,7 @@ func inParallel(n int, do func()) {
 // 1,000 clients that are killed during a completion leave no connection, request, page, descriptor, thread or
 // goroutine in the generator.
 func TestKilledClients(t *testing.T) {
+	t.Parallel()
 	untouched := serve(t)
 	untouched.vanish()
 	untouched.quiet()

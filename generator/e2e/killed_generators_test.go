@@ -267,12 +267,14 @@ func kills(t *testing.T, few int) int {
 // Every stream ends with the text that it gives undisturbed, though its generators are killed in the middle. The
 // test with formats is TestFormatsSurviveKilledGenerators.
 func TestStreamsSurviveKilledGenerators(t *testing.T) {
+	t.Parallel()
 	survive(t, kills(t, scaled(2, 1)), plainRequests, scaled(64, 12))
 }
 
 // If another model comes back in a killed generator's place, streams that have text end with an error, and no text of
 // the other model is in them.
 func TestOtherModelIsSeen(t *testing.T) {
+	t.Parallel()
 	dir, weights := checkpoint(t)
 	u := startUndying(t, 1, "--model", dir)
 	url := gatewayOf(t, u.sockets...)

@@ -179,6 +179,7 @@ func TestRefusedRequests(t *testing.T) {
 
 // Unfinished frames share 8 MiB. A connection that needs more is closed, while small frames pass.
 func TestUnfinishedFrames(t *testing.T) {
+	t.Parallel()
 	g := serve(t)
 	g.works()
 	begun := append([]byte{0, 0x40, 0, 0}, make([]byte, protocol.MaxFrame-1)...)

@@ -5,11 +5,14 @@
 package e2e
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"syscall"
 	"testing"
 )
@@ -28,8 +31,17 @@ func TestMain(m *testing.M) {
 	if signal.Ignored(syscall.SIGHUP) {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
+	flag.Parse()
+	if err := flag.Set("test.parallel", atOnce); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	os.Exit(buildAndRun(m))
 }
+
+// atOnce is how many tests run at once of those that call t.Parallel: more than there are processors, because
+// these tests wait for most of their time.
+const atOnce = "6"
 
 // buildAndRun builds the programs, runs the tests, and returns the exit code.
 func buildAndRun(m *testing.M) int {
@@ -66,6 +78,9 @@ func buildAndRun(m *testing.M) int {
 func build(path, pkg string, flags ...string) error {
 	// Without -buildvcs=false the build fails if git does not trust the tree's owner.
 	args, cgo := append([]string{"build", "-buildvcs=false", "-o", path}, flags...), "CGO_ENABLED=0"
+	if trimmed() {
+		args = append(args, "-trimpath")
+	}
 	if raceEnabled {
 		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
 	}
@@ -75,6 +90,13 @@ func build(path, pkg string, flags ...string) error {
 		return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
 	}
 	return nil
+}
+
+// trimmed reports whether these tests were built with -trimpath, as make test builds them. Programs that are built in
+// the same way, and those of the Makefile, share what the compiler has cached.
+func trimmed() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-trimpath", Value: "true"})
 }
 
 // scaled returns n, or few with -short.

@@ -42,7 +42,7 @@ func makeRun(t *testing.T, args ...string) string {
 func makeTarget(t *testing.T, args ...string) {
 	t.Helper()
 	cmd := exec.Command("make", append([]string{"-C", "../..", "--no-print-directory",
-		"BIN=" + filepath.Join(binaries, "make"), "MANUAL=" + filepath.Join(binaries, "manual")}, args...)...)
+		"BIN=" + filepath.Join(binaries, "install"), "MANUAL=" + filepath.Join(binaries, "manual")}, args...)...)
 	for _, v := range os.Environ() {
 		if name, _, _ := strings.Cut(v, "="); !strings.Contains(name, "MAKE") && name != "MFLAGS" {
 			cmd.Env = append(cmd.Env, v)
@@ -57,6 +57,7 @@ func makeTarget(t *testing.T, args ...string) {
 
 // make install installs programs, man pages and completions, which make uninstall removes.
 func TestMakeInstall(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("builds the programs again")
 	}
@@ -98,6 +99,7 @@ func TestMakeInstall(t *testing.T) {
 
 // make run prints only the passage, the same each time, for any prompt and any TMPDIR.
 func TestMakeRun(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("builds the programs again")
 	}

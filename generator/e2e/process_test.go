@@ -19,7 +19,7 @@ import (
 	"reel.internal/reel/client"
 )
 
-const patience = 60 * time.Second // how long a test waits before it fails
+const patience = 3 * time.Minute // how long a test waits before it fails
 
 // output collects a process's output; it may be read at the same time.
 type output struct {

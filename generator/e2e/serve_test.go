@@ -88,6 +88,7 @@ func mixed(t *testing.T) []client.Request {
 
 // 64 clients send 1,000 requests. Each request gets the same result as alone.
 func TestManyClients(t *testing.T) {
+	t.Parallel()
 	g := serve(t)
 	requests := mixed(t)
 	want := make([]result, len(requests))
@@ -190,6 +191,7 @@ func TestFirstTokenComesEarly(t *testing.T) {
 
 // An idle generator uses no processor, even with connected clients.
 func TestIdle(t *testing.T) {
+	t.Parallel()
 	g := serve(t)
 	for range 4 {
 		if r := ask(g.client(), greedy([]int32{0}, 4)); r.Err != "" {

@@ -123,6 +123,7 @@ func TestReadyAfterAToken(t *testing.T) {
 // An idle generator sends heartbeats to the watchdog. One with a hanging device does not, although its socket
 // answers. SIGABRT, which the manager then sends, ends it.
 func TestWatchdog(t *testing.T) {
+	t.Parallel()
 	s := supervise(t)
 	const every = 200 * time.Millisecond
 	g := s.start("reel-generator-fault", []string{"WATCHDOG_USEC=200000"})
@@ -181,6 +182,7 @@ func TestWatchdogWhileGenerating(t *testing.T) {
 
 // A service manager's socket outlives generators. A client that connects while there is none is served by the next.
 func TestSocketSurvivesARestart(t *testing.T) {
+	t.Parallel()
 	s := supervise(t)
 	s.open()
 	before, err := os.Lstat(s.socket)
