@@ -26,8 +26,15 @@ const person = `{"type": "object", "properties": {
 	"alive": {"type": "boolean"}, "loves": {"type": "array", "items": {"type": "string", "maxLength": 8}, "maxItems": 2}},
 	"required": ["name", "age", "house", "alive", "loves"], "additionalProperties": false}`
 
-// serveFormats starts a generator beside reel-format, which REEL_FORMAT names.
+// serveFormats starts a generator beside reel-format.
 func serveFormats(t *testing.T, flags ...string) *generator {
+	t.Helper()
+	placeFormat(t)
+	return serve(t, flags...)
+}
+
+// placeFormat puts reel-format, which REEL_FORMAT names, beside the generator.
+func placeFormat(t *testing.T) {
 	t.Helper()
 	path := filepath.Join(binaries, "reel-format")
 	binary, err := os.ReadFile(os.Getenv("REEL_FORMAT"))
@@ -37,7 +44,6 @@ func serveFormats(t *testing.T, flags ...string) *generator {
 	if err != nil {
 		t.Fatalf("REEL_FORMAT is the path of reel-format, which make builds: %v", err)
 	}
-	return serve(t, flags...)
 }
 
 func text(r result) string {

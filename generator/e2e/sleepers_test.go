@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,8 +28,11 @@ type instance struct {
 	*supervisor
 	name   string
 	flags  []string
-	claim  string       // a file that stands for a device with room for one model; empty: none
+	claim  string // a file that stands for a device with room for one model; empty: none
+	env    []string
 	starts atomic.Int64 // generators started
+	woken  atomic.Int64 // of these, after one that slept
+	now    atomic.Pointer[generator]
 	stop   chan struct{}
 	ended  chan struct{}
 }
@@ -48,11 +52,16 @@ func newInstance(t *testing.T, name, claim string, flags ...string) *instance {
 // begin starts a generator, which inherits the socket.
 func (s *instance) begin() *generator {
 	s.starts.Add(1)
-	var env []string
-	if s.claim != "" {
-		env = []string{"REEL_FAULT_CLAIM=" + s.claim}
+	if r := s.record(); r != nil && r.State == protocol.StateSleeping && r.Failure == nil {
+		s.woken.Add(1)
 	}
-	return s.start("reel-generator-fault", env, s.flags...)
+	env := s.env
+	if s.claim != "" {
+		env = append(slices.Clone(env), "REEL_FAULT_CLAIM="+s.claim)
+	}
+	g := s.start("reel-generator-fault", env, s.flags...)
+	s.now.Store(g)
+	return g
 }
 
 // watch starts a generator whenever a connection waits and none runs, until the test ends.

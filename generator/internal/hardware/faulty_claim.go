@@ -15,7 +15,8 @@ import (
 func init() { Patience.Limit = time.Second }
 
 // claim takes the file that REEL_FAULT_CLAIM names until the end of the process, as a model takes a GPU that has no room
-// for another one. Without the variable it does nothing.
+// for another one. With REEL_FAULT_SHARES too it takes a part of the room, beside others that do. Without the first
+// variable it does nothing.
 func claim() error {
 	path := os.Getenv("REEL_FAULT_CLAIM")
 	if path == "" || claimed != nil {
@@ -25,7 +26,11 @@ func claim() error {
 	if err != nil {
 		return err
 	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	how := syscall.LOCK_EX
+	if os.Getenv("REEL_FAULT_SHARES") != "" {
+		how = syscall.LOCK_SH
+	}
+	if err := syscall.Flock(int(file.Fd()), how|syscall.LOCK_NB); err != nil {
 		_ = file.Close()
 		return fmt.Errorf("%w: another generator has %s", device.ErrBusy, path)
 	}
