@@ -180,6 +180,16 @@ sleepers: ## have two models leave a device for each other under load 40 times, 
 	$(need-go)
 	@REEL_SLEEPS=20 $(GO) test -count=1 -timeout 20m -v ./generator/e2e -run '^(TestModelsSwap|TestGatewayLosesNoRequestAtSleep)$$'
 
+# For how long clients are mixed; clients-check does a twentieth.
+MIXED ?= 10m
+
+.PHONY: mixed
+mixed: all ## mix real clients while models swap and generators die, and compare each answer (15 minutes)
+	@test -x '$(BIN)/reel-format'
+	@clients=$$(sh client/gateway/testdata/clients/install) && \
+		REEL_MIXED='$(MIXED)' REEL_CLIENTS="$$clients" REEL_FORMAT='$(abspath $(BIN))/reel-format' \
+		$(GO) test -trimpath -tags formats,clients -count=1 -timeout 2h -v ./generator/e2e -run '^TestMixedClients'
+
 # TEMPLATES is a directory with *.jinja and the cases.jsonl that
 # generator/internal/jinja/testdata/cases.py makes of them with Jinja2.
 .PHONY: chat-templates
@@ -232,8 +242,8 @@ format-check: $(LINT) all ## reel-format: its own tests, and those of formats th
 	@! cargo clippy --version >/dev/null 2>&1 || sh format/cargo.sh clippy --all-targets -- -D warnings
 	@! cargo fmt --version >/dev/null 2>&1 || (cd format && cargo fmt --check)
 	@sh format/cargo.sh test --release
-	@$(GO) vet -tags formats ./generator/...
-	@$(LINT) run --config .ci/golangci.yml --build-tags formats ./generator/internal/format/... ./generator/e2e/...
+	@$(GO) vet -tags formats,clients ./generator/...
+	@$(LINT) run --config .ci/golangci.yml --build-tags formats,clients ./generator/internal/format/... ./generator/e2e/...
 	@suite=$$(sh format/suite.sh) && REEL_FORMAT='$(abspath $(BIN))/reel-format' REEL_SCHEMA_SUITE="$$suite" \
 		$(GO) test -tags formats -count=1 ./generator/internal/format
 	@REEL_FORMAT='$(abspath $(BIN))/reel-format' $(GO) test -tags formats -count=1 -run Format ./generator/e2e
@@ -268,6 +278,7 @@ clients-check: all ## real clients of OpenAI's, Anthropic's and Ollama's APIs, a
 	@$(BUILD) -o .build/scripted ./client/gateway/internal/scripted
 	@clients=$$(sh client/gateway/testdata/clients/install) && \
 		"$$clients/bin/python3" -B client/gateway/testdata/clients/check.py '$(BIN)' .build/scripted
+	@$(MAKE) mixed MIXED=30s
 
 .PHONY: page-picture
 page-picture: programs gateway ## take README's picture of the page beside the embedded model

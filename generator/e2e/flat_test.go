@@ -6,26 +6,19 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
-// held is what processes hold: resident memory in kB, open files, and goroutines or, where these are not known, threads.
+// held is what processes hold: resident memory in kB, open files, and goroutines, or threads where goroutines are not
+// known.
 type held struct{ kB, files, routines int }
 
-// names are the words for what processes hold.
+// heldNames are the words for what processes hold.
 var heldNames = [3]string{"kB of resident memory", "open files", "goroutines"}
 
 func (h held) list() [3]int { return [3]int{h.kB, h.files, h.routines} }
-
-// sample is what a process held at a time after the begin of a run.
-type sample struct {
-	held
-	at time.Duration
-}
 
 // heldBy returns what a process holds, with its threads; false if it has ended.
 func heldBy(pid int) (h held, ok bool) {
@@ -41,50 +34,40 @@ func heldBy(pid int) (h held, ok bool) {
 	return held{kB, len(files), len(tasks)}, err == nil
 }
 
-// growth compares what a process held in the second and in the last tenth of a run, by the least of each tenth: what is
-// in use for a time does not count, and what leaks does. Of processes that live for a part of the run only, each after
-// another, peaks compares the most of each tenth. The sentences of faults name what has grown by more than the bound.
-func growth(who string, samples []sample, whole time.Duration, peaks bool, bound held) (report string, faults []string) {
-	tenth := func(i time.Duration) (h [3]int, n int) {
-		var all [3][]int
-		for _, s := range samples {
-			if s.at >= i*whole/10 && s.at < (i+1)*whole/10 {
-				for k, v := range s.list() {
-					all[k] = append(all[k], v)
-				}
-			}
-		}
-		for k, values := range all {
-			switch {
-			case len(values) == 0:
-			case peaks:
-				h[k] = slices.Max(values)
-			default:
-				h[k] = slices.Min(values)
-			}
-		}
-		return h, len(all[0])
+// enoughSamples is the least number of samples that growth compares.
+const enoughSamples = 20
+
+// growth compares what a process held in the second and in the last tenth of a run, by the least of each tenth: what
+// is in use for a time does not count, and what leaks does. Samples are in the order in which they were taken. Of
+// processes that live one after another, peaks compares the most of each tenth. The sentences of faults name what has
+// grown by more than the bound.
+func growth(who string, samples []held, peaks bool, bound held) (report string, faults []string) {
+	n := len(samples)
+	if n < enoughSamples {
+		return "", []string{fmt.Sprintf("%s: only %d samples", who, n)}
 	}
-	second, n := tenth(1)
-	last, m := tenth(9)
-	if n == 0 || m == 0 {
-		return "", []string{fmt.Sprintf("%s: %d and %d samples: there is nothing to compare", who, n, m)}
-	}
+	second, last := extreme(samples[n/10:2*n/10], peaks), extreme(samples[9*n/10:], peaks)
 	for k, most := range bound.list() {
 		report += fmt.Sprintf(", %d → %d %s (bound +%d)", second[k], last[k], heldNames[k], most)
 		if last[k]-second[k] > most {
-			faults = append(faults, fmt.Sprintf("%s: %d %s in the second tenth, %d in the last", who, second[k], heldNames[k], last[k]))
+			faults = append(faults, fmt.Sprintf("%s: %d %s in the second tenth of the run, %d in the last",
+				who, second[k], heldNames[k], last[k]))
 		}
 	}
 	return who + ": " + report[2:], faults
 }
 
-// ramp are samples of a run of 100 s, of which h is the n-th.
-func ramp(h func(n int) held) (all []sample) {
-	for n := range 100 {
-		all = append(all, sample{h(n), time.Duration(n) * time.Second})
+// extreme returns the least, or the most, of each that samples hold.
+func extreme(samples []held, most bool) (h [3]int) {
+	for k := range h {
+		h[k] = samples[0].list()[k]
+		for _, s := range samples {
+			if v := s.list()[k]; v > h[k] == most {
+				h[k] = v
+			}
+		}
 	}
-	return all
+	return h
 }
 
 // Each kind of growth is seen, and noise is none.
@@ -105,13 +88,17 @@ func TestGrowthIsSeen(t *testing.T) {
 		"lives alike":      {func(n int) held { return held{50000 + n%7*5000, 20, 30} }, true, 0},
 		"each life larger": {func(n int) held { return held{50000 + n%7*5000 + n/7*1000, 20, 30} }, true, 1},
 	} {
-		report, faults := growth(what, ramp(c.h), 100*time.Second, c.peaks, bound)
+		var samples []held
+		for n := range 100 {
+			samples = append(samples, c.h(n))
+		}
+		report, faults := growth(what, samples, c.peaks, bound)
 		if len(faults) != c.faults || !strings.Contains(report, "bound +8192") {
 			t.Errorf("%s: %q, %q", what, report, faults)
 		}
 	}
-	if _, faults := growth("nothing", nil, time.Second, false, bound); len(faults) != 1 {
-		t.Errorf("no samples: %q", faults)
+	if _, faults := growth("nothing", make([]held, enoughSamples-1), false, bound); len(faults) != 1 {
+		t.Errorf("few samples: %q", faults)
 	}
 }
 

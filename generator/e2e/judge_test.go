@@ -87,7 +87,7 @@ func TestJudge(t *testing.T) {
 		"busy":              {func(j *judge) { j.refused(q, 503, "2", busy) }, false},
 		"without a time":    {func(j *judge) { j.refused(q, 503, "", busy) }, true},
 		"at once":           {func(j *judge) { j.refused(q, 503, "0", busy) }, true},
-		"another code":      {func(j *judge) { j.refused(q, 503, "2", `{"error": {"message": "no generator"}}`) }, true},
+		"another reason":    {func(j *judge) { j.refused(q, 503, "2", `{"error": "no generator"}`) }, true},
 		"another status":    {func(j *judge) { j.refused(q, 429, "2", busy) }, true},
 		"an error of alone": {func(j *judge) { j.answer(other, "", "broken") }, true},
 	} {

@@ -63,8 +63,8 @@ func drivers(t *testing.T, url string, onto func(id, status int, after, body str
 	if installed == "" {
 		t.Fatal("REEL_CLIENTS is the folder that client/gateway/testdata/clients/install prints")
 	}
-	env := append(os.Environ(), "REEL_GATEWAY="+url, "REEL_KEY="+keyA, "NODE_PATH="+filepath.Join(installed, "node_modules"),
-		"PYTHONDONTWRITEBYTECODE=1", "PYTHONWARNINGS=ignore")
+	env := append(os.Environ(), "REEL_GATEWAY="+url, "REEL_KEY="+keyA, "PYTHONDONTWRITEBYTECODE=1",
+		"PYTHONWARNINGS=ignore", "NODE_PATH="+filepath.Join(installed, "node_modules"))
 	for _, which := range []string{"openai", "anthropic", "ollama"} {
 		all = append(all, drive(t, which+"-python", env, onto, filepath.Join(installed, "bin/python3"),
 			filepath.Join(clientsDir, "mixed.py"), which))
@@ -73,7 +73,10 @@ func drivers(t *testing.T, url string, onto func(id, status int, after, body str
 }
 
 // drive starts a driver, which ends with the test.
-func drive(t *testing.T, which string, env []string, onto func(int, int, string, string), program string, args ...string) *driver {
+func drive(
+	t *testing.T, which string, env []string, onto func(id, status int, after, body string),
+	program string, args ...string,
+) *driver {
 	t.Helper()
 	d := &driver{t: t, which: which, onto: onto, waiting: map[int]chan reply{}}
 	cmd := exec.Command(program, args...)
@@ -150,16 +153,23 @@ type plain struct {
 	onto func(id, status int, after, body string)
 }
 
-// plainAsks are its requests: path and body.
+// plainAsks are its requests: path, and body without the model, in which %[2]d is the number of the question's variant.
 var plainAsks = map[string][2]string{
-	"completion":  {"/v1/completions", `"prompt": "PARIS %[2]d:", "max_tokens": 24, "temperature": 0, "stream": true`},
-	"logprobs":    {"/v1/completions", `"prompt": "PARIS:", "max_tokens": 20, "seed": %[2]d, "logprobs": 2, "stream": true`},
-	"tokens":      {"/v1/completions", `"prompt": [60%[2]d, 500, 501], "max_tokens": 16, "seed": %[2]d, "n": 2, "echo": true`},
-	"chat":        {"/v1/chat/completions", `"messages": [{"role": "user", "content": "TYBALT %[2]d:"}], "max_tokens": 24, "seed": %[2]d, "stream": true`},
-	"format":      {"/v1/chat/completions", `"messages": [{"role": "user", "content": "TYBALT:"}], "max_tokens": 120, "seed": %[2]d, "stream": true, "response_format": {"type": "json_schema", "json_schema": {"schema": ` + person + `}}`},
-	"response":    {"/v1/responses", `"input": "TYBALT %[2]d:", "max_output_tokens": 24, "seed": %[2]d, "stream": true`},
-	"message":     {"/v1/messages", `"messages": [{"role": "user", "content": "TYBALT %[2]d:"}], "max_tokens": 24, "temperature": 0, "stream": true`},
-	"ollama chat": {"/api/chat", `"messages": [{"role": "user", "content": "PARIS %[2]d:"}], "options": {"num_predict": 24, "seed": %[2]d}`},
+	"completion": {"/v1/completions", `"prompt": "PARIS %[2]d:", "max_tokens": 24, "temperature": 0, "stream": true`},
+	"logprobs": {"/v1/completions", `"prompt": "PARIS:", "max_tokens": 20, "seed": %[2]d, "logprobs": 2,
+		"stream": true`},
+	"tokens": {"/v1/completions", `"prompt": [60%[2]d, 500, 501], "max_tokens": 16, "seed": %[2]d, "n": 2,
+		"echo": true`},
+	"chat": {"/v1/chat/completions", `"messages": [{"role": "user", "content": "TYBALT %[2]d:"}], "max_tokens": 24,
+		"seed": %[2]d, "stream": true`},
+	"format": {"/v1/chat/completions", `"messages": [{"role": "user", "content": "TYBALT:"}], "max_tokens": 120,
+		"seed": %[2]d, "stream": true,
+		"response_format": {"type": "json_schema", "json_schema": {"schema": ` + person + `}}`},
+	"response": {"/v1/responses", `"input": "TYBALT %[2]d:", "max_output_tokens": 24, "seed": %[2]d, "stream": true`},
+	"message": {"/v1/messages", `"messages": [{"role": "user", "content": "TYBALT %[2]d:"}], "max_tokens": 24,
+		"temperature": 0, "stream": true`},
+	"ollama chat": {"/api/chat", `"messages": [{"role": "user", "content": "PARIS %[2]d:"}],
+		"options": {"num_predict": 24, "seed": %[2]d}`},
 }
 
 func (*plain) name() string { return "go" }

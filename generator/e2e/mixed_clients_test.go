@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"bufio"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -27,6 +26,7 @@ const (
 	mayRunAt  = 2 // kills at which a question's generator may have died before no other one is killed
 	sampled   = 200 * time.Millisecond
 	mixedStay = "1s"
+	ofMortal  = "generators that are killed or sleep"
 )
 
 // mix is a gateway in front of models that take turns on a device, models that stay, and clients of all kinds.
@@ -35,8 +35,8 @@ type mix struct {
 	gateway *process
 	url     string
 	health  string
-	mortal  []*instance  // they share a device, and are killed
-	staying []*generator // they live through the run
+	mortal  []*instance // they share a device, and are killed
+	staying []staying   // they live through the run
 	clients []asker
 	words   []string // models of each kind
 	vectors []string
@@ -47,8 +47,15 @@ type mix struct {
 	running map[int]*asking
 	kills   int
 
-	began   time.Time
-	samples map[string][]sample // by process; those of mortal generators together
+	samples map[string][]held // by process; those of mortal generators together
+	watched atomic.Int64      // rounds of samples
+}
+
+// staying is a generator that nobody kills.
+type staying struct {
+	*generator
+	name  string
+	flags []string
 }
 
 // asking is a question that is on its way, and how often a generator of its model was killed meanwhile.
@@ -61,14 +68,15 @@ type asking struct {
 // of it.
 func newMix(t *testing.T) *mix {
 	placeFormat(t)
-	m := &mix{t: t, judge: newJudge(), running: map[int]*asking{}, samples: map[string][]sample{},
+	m := &mix{t: t, judge: newJudge(), running: map[int]*asking{}, samples: map[string][]held{},
 		words: []string{"montague", "capulet", "friar"}, vectors: []string{"nurse"}}
 	claim := filepath.Join(tempDir(t), "claim")
 	args := []string{"--listen", "127.0.0.1:0", "--health-listen", "127.0.0.1:0", "--stay", mixedStay}
 	for i, name := range []string{"montague", "capulet", "capulet"} {
 		s := newInstance(t, name, claim)
 		template(t, s.dir, name)
-		must(t, os.WriteFile(protocol.RecordPath(s.socket), []byte(`{"state":"sleeping"}`), 0o600)) // as its socket unit does
+		// As its socket unit does.
+		must(t, os.WriteFile(protocol.RecordPath(s.socket), []byte(`{"state":"sleeping"}`), 0o600))
 		if i > 0 {
 			s.env = []string{"REEL_FAULT_SHARES=1"}
 		}
@@ -82,9 +90,9 @@ func newMix(t *testing.T) *mix {
 	for name, flags := range map[string][]string{
 		"friar": {"--chat-template", template(t, tempDir(t), "friar")}, "nurse": {"--model", embedderDir},
 	} {
-		g := serve(t, append(flags, "--name", name)...)
-		m.staying = append(m.staying, g)
-		args = append(args, "--generator", name+"="+g.socket)
+		s := staying{serve(t, append(flags, "--name", name)...), name, flags}
+		m.staying = append(m.staying, s)
+		args = append(args, "--generator", name+"="+s.socket)
 	}
 	m.serve(args)
 	m.clients = append(drivers(t, m.url, m.refused), &plain{url: m.url, onto: m.refused})
@@ -162,12 +170,13 @@ func (m *mix) questions(variants int) (all []question, of map[string]asker) {
 // run asks questions of all kinds while generators die and models swap, for a time and until there were some of both.
 // It returns the time that it took.
 func (m *mix) run(questions []question, of map[string]asker, whole time.Duration) time.Duration {
-	m.began = time.Now()
+	began, rounds := time.Now(), m.watched.Load()+2*enoughSamples
 	enough := func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		ran := time.Since(m.began)
-		return m.judge.failed() || ran > whole+patience || ran > whole && m.kills >= fewKills && m.wakes() >= fewWakes
+		ran := time.Since(began)
+		return m.judge.failed() || ran > whole+patience ||
+			ran > whole && m.kills >= fewKills && m.wakes() >= fewWakes && m.watched.Load() >= rounds
 	}
 	var clients, others sync.WaitGroup
 	var over atomic.Bool
@@ -182,7 +191,7 @@ func (m *mix) run(questions []question, of map[string]asker, whole time.Duration
 	others.Go(func() { m.killAll(&over) })
 	others.Go(func() { m.watch(&over) })
 	clients.Wait()
-	took := time.Since(m.began)
+	took := time.Since(began)
 	over.Store(true)
 	others.Wait()
 	return took
@@ -235,24 +244,24 @@ func (m *mix) mayDie(name string) bool {
 // watch samples what all processes hold until the run is over.
 func (m *mix) watch(over *atomic.Bool) {
 	for ; !over.Load(); time.Sleep(sampled) {
-		at := time.Since(m.began)
 		add := func(who string, h held, ok bool) {
 			if ok {
-				m.samples[who] = append(m.samples[who], sample{h, at})
+				m.samples[who] = append(m.samples[who], h)
 			}
 		}
 		h, ok := m.ofGateway()
 		add("gateway", h, ok)
-		for i, g := range m.staying {
-			h, ok := heldBy(g.cmd.Process.Pid)
-			add(fmt.Sprintf("generator %d, which stays", i+1), h, ok)
+		for _, s := range m.staying {
+			h, ok := heldBy(s.cmd.Process.Pid)
+			add(s.name+", which stays", h, ok)
 		}
 		for _, s := range m.mortal {
 			if g := s.now.Load(); g != nil {
 				h, ok := heldBy(g.cmd.Process.Pid)
-				add("generators that die", h, ok)
+				add(ofMortal, h, ok)
 			}
 		}
+		m.watched.Add(1)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,18 +15,20 @@ import (
 
 // What may grow between the second tenth of a run and its last, and after it beyond what there was before it.
 var (
-	mayGrow  = held{8 << 10, 32, 64}
-	mayStay  = held{32 << 10, 16, 24}
-	mayVary  = held{16 << 10, 32, 16} // between lives of generators
-	duration = map[bool]time.Duration{true: 30 * time.Second, false: 8 * time.Second}
+	mayGrow = held{8 << 10, 32, 64}
+	mayVary = held{16 << 10, 32, 16} // between lives of generators
+	mayStay = held{32 << 10, 16, 24}
 )
+
+// plantedRun is for how long clients are mixed where something is wrong.
+const plantedRun = 8 * time.Second
 
 // runs returns how long clients are mixed: REEL_MIXED, or a twentieth of what the long form asks for.
 func runs(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("REEL_MIXED")
 	if text == "" {
-		return duration[true]
+		return 30 * time.Second
 	}
 	whole, err := time.ParseDuration(text)
 	must(t, err)
@@ -59,15 +60,17 @@ func TestMixedClients(t *testing.T) {
 // report says what happened in a run, and has the judge know what has grown.
 func (m *mix) report(took time.Duration) {
 	resumed, _ := m.metric("reel_gateway_resumed_total")
-	m.t.Logf("%v: answers %v, %d refusals, %d kills, %v streams resumed, models came back %d times, %d starts of generators",
+	m.t.Logf("%v: answers %v, %d refusals, %d kills, %v answers resumed, %d wakes, %d starts of generators",
 		took.Round(time.Second), m.judge.answers, m.judge.refusals, m.kills, resumed, m.wakes(), m.starts())
+	if m.kills < fewKills || m.wakes() < fewWakes {
+		m.judge.fault("too little happened")
+	}
 	for who, samples := range m.samples {
 		bound := mayGrow
-		mortal := strings.HasSuffix(who, "die")
-		if mortal {
+		if who == ofMortal {
 			bound = mayVary
 		}
-		text, faults := growth(who, samples, took, mortal, bound)
+		text, faults := growth(who, samples, who == ofMortal, bound)
 		m.t.Log(text)
 		for _, fault := range faults {
 			m.judge.fault("%s", fault)
@@ -111,13 +114,13 @@ func (m *mix) quiet(before held) {
 
 // goroutines compares the goroutines of the generators that stayed with those of fresh ones.
 func (m *mix) goroutines() {
-	for _, g := range m.staying {
-		g.eventually("no request is left", func() bool { return g.status().Requests.Running == 0 })
-		fresh := serve(m.t, g.cmd.Args[7:]...)
-		old, young := g.goroutines(), fresh.goroutines()
-		m.t.Logf("%s: %d goroutines after the run, %d in a fresh one", filepath.Base(g.cmd.Args[len(g.cmd.Args)-1]), old, young)
+	for _, s := range m.staying {
+		s.eventually("no request is left", func() bool { return s.status().Requests.Running == 0 })
+		fresh := serve(m.t, s.flags...)
+		old, young := s.goroutines(), fresh.goroutines()
+		m.t.Logf("%s: %d goroutines after the run, %d in a fresh one", s.name, old, young)
 		if old > young+mayStay.routines {
-			m.judge.fault("%v: %d goroutines after the run, %d in a fresh one", g.cmd.Args, old, young)
+			m.judge.fault("%s: %d goroutines after the run, %d in a fresh one", s.name, old, young)
 		}
 	}
 }
@@ -140,11 +143,12 @@ func TestMixedClientsAreJudged(t *testing.T) {
 		over := make(chan struct{})
 		var leaks sync.WaitGroup
 		leaks.Go(func() { leak(t, m.url, over) })
-		took := m.run(questions, of, duration[false])
+		took := m.run(questions, of, plantedRun)
 		close(over)
 		leaks.Wait()
 		m.report(took)
-		if text := strings.Join(m.judge.faults, "\n"); !strings.Contains(text, "open files") || !strings.Contains(text, "goroutines") {
+		text := strings.Join(m.judge.faults, "\n")
+		if !strings.Contains(text, "open files") || !strings.Contains(text, "goroutines") {
 			t.Errorf("a leak is not seen: %s", text)
 		}
 	})
@@ -156,8 +160,9 @@ func TestMixedClientsAreJudged(t *testing.T) {
 				<-g.exited
 			}
 		}
-		m.run(questions, of, duration[false])
-		if text := strings.Join(m.judge.faults, "\n"); !strings.Contains(text, "capulet") || !strings.Contains(text, "alone") {
+		m.run(questions, of, plantedRun)
+		text := strings.Join(m.judge.faults, "\n")
+		if !strings.Contains(text, `model:capulet`) || !strings.Contains(text, ", alone ") {
 			t.Errorf("another model is not seen: %s", text)
 		}
 	})

@@ -21,7 +21,8 @@ async function fetched(...request) {
 }
 
 const patience = 300000; // milliseconds
-const client = new OpenAI({ baseURL: REEL_GATEWAY + "/v1", apiKey: REEL_KEY, maxRetries: 1000, timeout: patience, fetch: fetched });
+const client = new OpenAI({ baseURL: REEL_GATEWAY + "/v1", apiKey: REEL_KEY, maxRetries: 1000,
+  timeout: patience, fetch: fetched });
 const chats = client.chat.completions;
 const prompt = (n) => `${["ROMEO", "JULIET", "NURSE", "MERCUTIO"][n % 4]} ${n}:`;
 const user = (n) => [{ role: "user", content: prompt(n) }];
@@ -38,7 +39,8 @@ const whole = (answer) => answer.choices.map((c) =>
 const words = {
   chat: async (model, n) => whole(await chats.create({ model, messages: user(n), max_tokens: 16, temperature: 0 })),
   chat_stream: async (model, n) => {
-    const stream = chats.stream({ model, messages: user(n), max_tokens: 24, seed: n, stream_options: { include_usage: true } });
+    const stream = chats.stream({ model, messages: user(n), max_tokens: 24, seed: n,
+      stream_options: { include_usage: true } });
     return [await stream.finalContent(), (await stream.totalUsage()).completion_tokens];
   },
   tool_stream: async (model, n) => {
@@ -54,8 +56,9 @@ const words = {
   },
   response_stream: async (model, n) => {
     let text = "";
-    for await (const event of await client.responses.create({ model, input: prompt(n), max_output_tokens: 20, temperature: 0,
-      stream: true })) if (event.type === "response.output_text.delta") text += event.delta;
+    const events = await client.responses.create({ model, input: prompt(n), max_output_tokens: 20, temperature: 0,
+      stream: true });
+    for await (const event of events) if (event.type === "response.output_text.delta") text += event.delta;
     return text;
   },
 };

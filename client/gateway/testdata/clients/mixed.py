@@ -2,9 +2,9 @@
 
     mixed.py CLIENT
 
-CLIENT is openai, anthropic or ollama. The first line of the output lists what the client can ask for, by kind. Then each
-line of the input is a request: a number, what is asked, the model, and a number that chooses prompt and seed. Each line
-of the output answers one, or says that the gateway has refused it for now and the client asks again.
+CLIENT is openai, anthropic or ollama. The first line of the output lists what the client can ask for, by kind. Then
+each line of the input is a request: a number, what is asked, the model, and a number that chooses prompt and seed. Each
+line of the output answers one, or says that the gateway has refused it for now and the client asks again.
 """
 
 import json
@@ -53,7 +53,8 @@ def answered(response):
     local.sent -= 1
     if response.status_code >= 400:
         response.read()
-        say(id=local.id, refused=response.status_code, after=response.headers.get("Retry-After", ""), body=response.text)
+        say(id=local.id, refused=response.status_code, after=response.headers.get("Retry-After", ""),
+            body=response.text)
 
 
 HOOKS = {"request": [sent], "response": [answered]}
