@@ -31,17 +31,25 @@ func TestMain(m *testing.M) {
 	if signal.Ignored(syscall.SIGHUP) {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
-	flag.Parse()
-	if err := flag.Set("test.parallel", atOnce); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	runAtOnce()
 	os.Exit(buildAndRun(m))
 }
 
-// atOnce is how many tests run at once of those that call t.Parallel: more than there are processors, because
-// these tests wait for most of their time.
-const atOnce = "6"
+// runAtOnce sets how many of the tests that call t.Parallel run at once, unless the flag parallel does: more than there
+// are processors, because these tests wait for most of their time. A GPU has room for one generator.
+func runAtOnce() {
+	const parallel = "test.parallel"
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == parallel })
+	n := "6"
+	if os.Getenv("REEL_E2E_DEVICE") != "" {
+		n = "1"
+	}
+	if !given {
+		_ = flag.Set(parallel, n) // package testing has it, and it takes any number
+	}
+}
 
 // buildAndRun builds the programs, runs the tests, and returns the exit code.
 func buildAndRun(m *testing.M) int {
