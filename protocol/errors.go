@@ -67,7 +67,8 @@ type Error struct {
 	// Progress of loading, 0 to 1, with CodeLoading.
 	Progress *float64 `msgpack:"progress,omitempty"`
 	// WaitsFor is the device whose memory the start waits for while other programs hold it, as in
-	// Status.Device, with CodeLoading; empty: it does not wait. It was added to version 1.
+	// Status.Device, with CodeLoading; or for which it has waited in vain, with CodeGPUBusy; empty: it does
+	// not wait. It was added to version 1.
 	WaitsFor string `msgpack:"waits_for,omitempty"`
 }
 

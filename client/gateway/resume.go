@@ -124,7 +124,7 @@ func (r *run) attempt(ctx context.Context) (taken bool, err error) {
 func (r *run) patience(err error) time.Duration {
 	code := codeOf(err)
 	switch {
-	case !busy(code) && !away(err):
+	case !busy(code) && !away(err) && (r.deaths == 0 || !noRoom(err)):
 		return 0
 	case r.deaths > 0 || away(err) && r.comesBack():
 		return r.restart
@@ -152,6 +152,13 @@ func away(err error) bool {
 		return true
 	}
 	return errors.Is(err, client.ErrNoGenerator)
+}
+
+// noRoom reports whether err means that other models or programs are on the generator's device. One may have come there
+// when the generator died.
+func noRoom(err error) bool {
+	var own *apiError
+	return codeOf(err) == protocol.CodeGPUBusy || errors.As(err, &own) && own.code == protocol.CodeGPUBusy
 }
 
 // died reports whether err, which ended a request that a generator had, means that the generator ended.

@@ -276,7 +276,9 @@ func TestPatience(t *testing.T) {
 		{reported(protocol.CodeLoading), 0, false, loadTime}, {reported(protocol.CodeLoading), 1, false, restartTime},
 		{reported(protocol.CodeDraining), 0, false, busyTime}, {reported(protocol.CodeBusy), 0, true, busyTime},
 		{reported(protocol.CodeBusy), 1, false, restartTime}, {reported(protocol.CodeInternal), 3, true, 0},
-		{reported(protocol.CodeGPUBusy), 3, true, 0}, {errOtherTokens, 1, true, 0},
+		{reported(protocol.CodeGPUBusy), 0, true, 0}, {reported(protocol.CodeGPUBusy), 3, true, restartTime},
+		{&apiError{code: protocol.CodeGPUBusy}, 0, true, 0}, {&apiError{code: protocol.CodeGPUBusy}, 1, false, restartTime},
+		{errOtherTokens, 1, true, 0},
 	} {
 		r := run{group: busyWith(0), deaths: c.died}
 		if c.fresh {
@@ -298,6 +300,26 @@ func TestNoRestart(t *testing.T) {
 	if status, body := s.post("/v1/completions", `{"prompt":"x"}`); status != http.StatusServiceUnavailable ||
 		!strings.Contains(body, "no_generator") {
 		t.Errorf("%d %s", status, body)
+	}
+}
+
+// TestResumedWithoutRoom: a request whose generator died waits for the restarted one though another model is on the
+// device meanwhile, and has requests.
+func TestResumedWithoutRoom(t *testing.T) {
+	_, busy := fake(t, fakegen.Script{Model: "busy"})
+	m := &mortal{deaths: 1}
+	var hellos atomic.Int32
+	m.Waits = func() string {
+		if m.count.Load() > 0 && hellos.Add(1) <= 3 {
+			return "host"
+		}
+		return ""
+	}
+	_, socket := fake(t, m.script())
+	s := serve(t, Options{Generators: []Generator{{Name: "busy", Socket: busy}, {Name: "mortal", Socket: socket}}})
+	status, body := s.post("/v1/chat/completions", chatWith("mortal"))
+	if status != http.StatusOK || !strings.Contains(body, "Once more unto the breach") || hellos.Load() < 4 {
+		t.Errorf("%d %s after %d hellos", status, body, hellos.Load())
 	}
 }
 

@@ -244,7 +244,7 @@ func (b *backend) waitsFor(err error) string {
 	if !errors.As(err, &told) {
 		return ""
 	}
-	if told.Code == protocol.CodeGPUBusy {
+	if told.Code == protocol.CodeGPUBusy && told.WaitsFor == "" { // of an older generator
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return b.full // what it waited for before

@@ -271,18 +271,28 @@ func TestRoomIsMadeWhileWaking(t *testing.T) {
 
 // TestRoomAfterGivingUp: a request goes on to wait, and has a model leave, though the start that it waits for has given up.
 func TestRoomAfterGivingUp(t *testing.T) {
+	for _, old := range []bool{false, true} { // an older generator does not say for what it has waited
+		roomAfterGivingUp(t, old)
+	}
+}
+
+func roomAfterGivingUp(t *testing.T, old bool) {
 	var d device
 	g, socket := fake(t, fakegen.Script{Model: "one", Idle: 100, Slept: d.leave})
 	_, wanted := fake(t, fakegen.Script{Chat: true, Model: "wanted", Waits: d.waits, Spoil: func(reply any) {
 		if e, is := reply.(*protocol.Error); is && e.WaitsFor != "" {
-			e.Code, e.WaitsFor = protocol.CodeGPUBusy, ""
+			if e.Code = protocol.CodeGPUBusy; old {
+				e.WaitsFor = ""
+			}
 		}
 	}})
 	s := serve(t, Options{Generators: []Generator{{Socket: socket}, {Name: "wanted", Socket: wanted}}})
-	if status, body := s.post("/v1/chat/completions", chatWith("wanted")); status != http.StatusServiceUnavailable {
-		t.Errorf("a start that never said what it waits for: %d %s", status, body)
+	if old {
+		if status, body := s.post("/v1/chat/completions", chatWith("wanted")); status != http.StatusServiceUnavailable {
+			t.Errorf("a start that never said what it waits for: %d %s", status, body)
+		}
+		s.backends.list[1].list[0].setCrowded("host")
 	}
-	s.backends.list[1].list[0].setCrowded("host")
 	if status, body := s.post("/v1/chat/completions", chatWith("wanted")); status != http.StatusOK || asks(g) != 1 {
 		t.Errorf("%d %s, asked %d times", status, body, asks(g))
 	}

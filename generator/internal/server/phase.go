@@ -45,11 +45,14 @@ func (s *Server) SetReady(m Model) {
 	}
 }
 
-// Fail tells every client, now or at its hello, why the generator cannot serve. Running
-// requests continue.
+// Fail tells every client, now or at its hello, why the generator cannot serve, and for which device a start has waited
+// in vain. Running requests continue.
 func (s *Server) Fail(err error) {
 	e := asError(err)
 	s.mu.Lock()
+	if e.Code == protocol.CodeGPUBusy {
+		e.WaitsFor = s.phase.waitsFor
+	}
 	s.phase.state, s.phase.failure = protocol.StateFailed, e
 	conns := s.connections()
 	s.mu.Unlock()

@@ -241,3 +241,17 @@ func TestWaitingIsTold(t *testing.T) {
 		t.Errorf("it waits for %q", device)
 	}
 }
+
+// A start that has waited in vain says for which device; one that ends for another reason names none.
+func TestWaitingInVainIsTold(t *testing.T) {
+	for code, want := range map[string]string{protocol.CodeGPUBusy: "cuda", protocol.CodeOutOfMemory: ""} {
+		f := start(t, nil)
+		c := f.dial()
+		f.SetWaiting("cuda")
+		f.Fail(protocol.Errorf(code, "", "it ends"))
+		c.send(&protocol.Hello{Version: 1})
+		if device := c.wantError(code).WaitsFor; device != want {
+			t.Errorf("%s: it waited for %q, want %q", code, device, want)
+		}
+	}
+}
