@@ -208,7 +208,10 @@ func (p *plain) once(id int, path, body string) (text string, wait time.Duration
 	if got.StatusCode != http.StatusOK {
 		whole, err := io.ReadAll(got.Body)
 		p.onto(id, got.StatusCode, got.Header.Get("Retry-After"), string(whole))
-		seconds, _ := strconv.Atoi(got.Header.Get("Retry-After"))
+		seconds, none := strconv.Atoi(got.Header.Get("Retry-After"))
+		if none != nil {
+			return "", 0, errors.New(string(whole))
+		}
 		return "", time.Duration(max(1, seconds)) * time.Second, err
 	}
 	return collected(got.Body)

@@ -136,16 +136,25 @@ func (m *mix) refused(id, status int, after, body string) {
 
 // ask has a client ask, and the answer judged.
 func (m *mix) ask(c asker, q question) {
+	answer, err := m.once(c, q)
+	for end := time.Now().Add(patience); m.judge.again(err) && time.Now().Before(end); {
+		answer, err = m.once(c, q)
+	}
+	m.judge.answer(q, answer, err)
+}
+
+// once has a client ask.
+func (m *mix) once(c asker, q question) (answer, err string) {
 	m.mu.Lock()
 	m.asked++
 	id := m.asked
 	m.running[id] = &asking{question: q}
 	m.mu.Unlock()
-	answer, err := c.ask(id, q)
+	answer, err = c.ask(id, q)
 	m.mu.Lock()
 	delete(m.running, id)
 	m.mu.Unlock()
-	m.judge.answer(q, answer, err)
+	return answer, err
 }
 
 // questions lists all that clients ask, with so many variants, model after model.

@@ -60,8 +60,12 @@ func TestMixedClients(t *testing.T) {
 // report says what happened in a run, and has the judge know what has grown.
 func (m *mix) report(took time.Duration) {
 	resumed, _ := m.metric("reel_gateway_resumed_total")
-	m.t.Logf("%v: answers %v, %d refusals, %d kills, %v answers resumed, %d wakes, %d starts of generators",
-		took.Round(time.Second), m.judge.answers, m.judge.refusals, m.kills, resumed, m.wakes(), m.starts())
+	m.t.Logf("%v: answers %v, %d refusals, %d too slow", took.Round(time.Second), m.judge.answers, m.judge.refusals,
+		m.judge.slow)
+	m.t.Logf("%d kills, %v answers resumed, %d wakes, %d starts of generators", m.kills, resumed, m.wakes(), m.starts())
+	if most := 5 + m.asked/20; m.judge.slow > most {
+		m.judge.fault("%d of %d requests took longer than formats and templates may", m.judge.slow, m.asked)
+	}
 	if m.kills < fewKills || m.wakes() < fewWakes {
 		m.judge.fault("too little happened")
 	}
