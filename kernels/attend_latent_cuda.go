@@ -16,8 +16,8 @@ const (
 	latentSplit   = 128
 	latentKeys    = 64
 	latentEntries = 16
-	latentDim     = 576
-	latentValues  = 512
+	latentDim     = mostLatentKey
+	latentValues  = mostLatent
 	latentShared  = 2*((latentKeys+latentEntries)*(latentDim+8)+latentEntries*(latentKeys+8)) + 4*2*4*latentEntries
 )
 
