@@ -66,7 +66,7 @@ func (b *both) latentAttend(s latentShape, lengths []int, class kernels.Class) (
 	if s.logits {
 		l = b.randomLogits(s.heads)
 	}
-	work := b.attendWorkspace(s.rows, s.heads, s.latent+s.rope, s.context)
+	work := b.load(1, make([]byte, kernels.LatentWorkspaceBytes(s.rows, s.heads, s.latent, s.context)))
 	for on := range op {
 		op[on] = kernels.Attend{Q: query[on], Rows: kernels.Rows{Slot: at[on], Position: positions[on]},
 			Slots: slots[on], KV: kv[on], Out: out[on], Workspace: twin{1: work}[on], T: s.rows, Layer: 1, Heads: s.heads,

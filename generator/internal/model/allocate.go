@@ -111,7 +111,10 @@ func (s *StepMemory) passBuffers(dev tracked, c Config) []wantedBuffer {
 	if c.NormsAfter {
 		list = append(list, wantedBuffer{&s.branch, dev.Uncleared, 4 * int64(max(g.MaxRows, g.MaxSamples)*c.Hidden)})
 	}
-	attend := kernels.AttendWorkspaceBytes(g.MaxRows, c.Heads, c.queryDim(), g.Context)
+	attend := kernels.AttendWorkspaceBytes(g.MaxRows, c.Heads, c.HeadDim, g.Context)
+	if c.Latent != nil {
+		attend = kernels.LatentWorkspaceBytes(g.MaxRows, c.Heads, c.Latent.Rank, g.Context)
+	}
 	if s.attendWorkspace.Bytes() < attend { // a draft model may share the model's
 		list = append(list, wantedBuffer{&s.attendWorkspace, dev.Alloc, attend})
 	}
