@@ -306,3 +306,15 @@ func TestRefusedGGUFExperts(t *testing.T) {
 		}
 	}
 }
+
+// A call ends an answer of gpt-oss, also where the metadata name one end alone.
+func TestEndsOfGptOss(t *testing.T) {
+	c, w := checkpoint(t, "gpt-oss")
+	tokens := slices.Repeat([]string{"x"}, c.Vocab+2)
+	tokens[2], tokens[7], tokens[c.Vocab+1] = "<|return|>", "<|call|>", "<|call|>"
+	pairs := append(ggufmake.Pairs(c), ggufmake.Pair{Key: "tokenizer.ggml.tokens", Value: tokens})
+	got, _, err := parseGGUF(t, pairs, ggufmake.Tensors(c, w, same(t)))
+	if err != nil || !slices.Equal(got.EOS, []int32{2, 7}) {
+		t.Errorf("%d, %v", got.EOS, err)
+	}
+}
