@@ -22,7 +22,7 @@ type Attend struct {
 	KV    KV
 	// Out is float32 [T][Heads*HeadDim], or with KV.Values [T][Heads*Values], unless Handover.Rounded takes the results.
 	Out device.Buffer
-	// Workspace is [AttendWorkspaceBytes] bytes, zero at first, that a GPU keeps from one Attend
+	// Workspace is [AttendWorkspaceBytes] or [LatentWorkspaceBytes] bytes, zero at first, that a GPU keeps from one Attend
 	// to the next. No two may run at once with the same one. The host needs none.
 	Workspace device.Buffer
 
@@ -88,6 +88,16 @@ func prefillSplits(context int) int {
 func AttendWorkspaceBytes(rows, heads, headDim, context int) int64 {
 	splits := splitsOf(context, attendSplitOf(headDim))
 	partials := int64(min(rows, AttendSplitRows)) * int64(heads) * int64(splits) * int64(headDim+2)
+	return 4 * (AttendSplitRows*int64(heads) + partials)
+}
+
+// latentSplit is the positions of a split of attention over latents, in every class.
+const latentSplit = 128
+
+// LatentWorkspaceBytes returns the size of Attend.Workspace for steps of at most rows rows over keys that hold their
+// values: as [AttendWorkspaceBytes], with partials float32 [rows, at most AttendSplitRows][heads][splits][values+2].
+func LatentWorkspaceBytes(rows, heads, values, context int) int64 {
+	partials := int64(min(rows, AttendSplitRows)) * int64(heads) * int64(splitsOf(context, latentSplit)) * int64(values+2)
 	return 4 * (AttendSplitRows*int64(heads) + partials)
 }
 

@@ -24,7 +24,7 @@ struct AttendLatentArgs {
 };
 
 // A row's positions are cut into splits of LATENT_SPLIT, and a split into blocks of LATENT_KEYS, which shared memory
-// holds. latentSplit of attend_latent_cuda.go mirrors LATENT_SPLIT.
+// holds. latentSplit of attend.go mirrors LATENT_SPLIT.
 constexpr int LATENT_SPLIT = 128, LATENT_KEYS = 64;
 constexpr int LATENT_WARPS = 4, LATENT_ENTRIES = 16;  // entries: query heads of a block of threads
 constexpr int LATENT_DIM = 576, LATENT_VALUES = 512;  // at most

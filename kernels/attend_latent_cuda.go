@@ -13,11 +13,10 @@ import (
 
 // Constants of attend_latent.cu.
 const (
-	latentSplit   = 128
 	latentKeys    = 64
 	latentEntries = 16
-	latentDim     = 576
-	latentValues  = 512
+	latentDim     = mostLatentKey
+	latentValues  = mostLatent
 	latentShared  = 2*((latentKeys+latentEntries)*(latentDim+8)+latentEntries*(latentKeys+8)) + 4*2*4*latentEntries
 )
 
@@ -50,7 +49,7 @@ func (o Attend) checkLatent() error {
 		return fmt.Errorf("%w: latent attention on a GPU over pages of %d tokens, %d heads of %d elements, %d of them "+
 			"values, from position %d on", device.ErrBadShape, page, o.KV.Heads, d, o.KV.Values, o.First)
 	}
-	if want := AttendWorkspaceBytes(o.T, o.Heads, d, o.Slots.Context); o.Workspace.Bytes() < want {
+	if want := LatentWorkspaceBytes(o.T, o.Heads, o.KV.Values, o.Slots.Context); o.Workspace.Bytes() < want {
 		return fmt.Errorf("%w: latent attention has a workspace of %d bytes, wants %d", device.ErrBadShape,
 			o.Workspace.Bytes(), want)
 	}

@@ -15,26 +15,31 @@ import (
 // Of each head's q the last Rope elements are rotated and go behind the Latent elements that [HeadProduct] makes of the
 // others: q_nope·k_nope is (Wuk^T·q_nope)·latent, so attention needs no keys of heads. RoPE pairs element i with
 // i+Rope/2, as in [QKPost]; DeepSeek's checkpoints pair neighbours, so a loader reorders these rows of Q and C.
+// With QueryDown queries have a latent of their own: q = Wq·rmsnorm(QueryDown·n).
 // (DeepSeek-V2, 2024, section 2.1 and appendix C.)
 type LatentQKV struct {
 	X          device.Buffer // float32 [T][Hidden]
 	Norm       device.Buffer // float32 [Hidden]
-	Q          Weight        // [Heads*(Nope+Rope)][Hidden]
+	QueryDown  Weight        // [query latent][Hidden], or none
+	QueryNorm  device.Buffer // float32 [query latent], or none
+	Q          Weight        // [Heads*(Nope+Rope)][Hidden, or query latent]
 	C          Weight        // [Latent+Rope][Hidden], with Latent = KV.Values and Latent+Rope = KV.HeadDim
 	LatentNorm device.Buffer // float32 [Latent]
 	RoPE       device.Buffer // float32 [context][Rope/2][cos, sin]
 	Rows       Rows
 	Slots      Slots
-	KV         KV            // with Values and one head
-	Products   device.Buffer // out: float32 [T][Heads*(Nope+Rope)], which is q, then [T][Latent+Rope], which is c
-	Out        device.Buffer // out: float32 [T][Heads][Latent+Rope], of which only the last Rope of a head are written
+	KV         KV // with Values and one head
+	// Products is out: float32 [T][Heads*(Nope+Rope)], which is q, then [T][Latent+Rope], which is c, then [T][query
+	// latent].
+	Products device.Buffer
+	Out      device.Buffer // out: float32 [T][Heads][Latent+Rope], of which only the last Rope of a head are written
 	// Identity is float32 [16][1, 0], a rotation by 0, and Zero int32 [T] of 0: a GPU's product is one that rotates.
 	Identity, Zero device.Buffer
 	Workspace      Workspace
 	Handover       Handover // of the prefill class; Rounded is none
 
 	T, Layer, Hidden, Heads, Nope int
-	Eps, LatentEps                float32 // of Norm, of LatentNorm
+	Eps, LatentEps                float32 // of Norm, of LatentNorm and QueryNorm
 	Class                         Class
 }
 
@@ -50,13 +55,18 @@ func (o LatentQKV) Check() error {
 		return fmt.Errorf("%w: latent attention over %d heads of %d elements, %d of them values, and queries of %d",
 			device.ErrBadShape, o.KV.Heads, o.KV.HeadDim, o.KV.Values, o.Nope)
 	}
-	q := o.Heads * (o.Nope + o.rope())
-	return errors.Join(o.KV.check(o.Layer), o.Q.check("q", q, o.Hidden), o.C.check("c", o.KV.HeadDim, o.Hidden),
+	q, in := o.Heads*(o.Nope+o.rope()), o.Hidden
+	var err error
+	if down := o.QueryDown; down.Rows > 0 {
+		in, err = down.Rows, errors.Join(down.check("of the query's latent", down.Rows, o.Hidden),
+			checkBuffers(need{"query norm", o.QueryNorm, down.Rows}))
+	}
+	return errors.Join(err, o.KV.check(o.Layer), o.Q.check("q", q, in), o.C.check("c", o.KV.HeadDim, o.Hidden),
 		checkBuffers(need{"x", o.X, o.T * o.Hidden}, need{"norm", o.Norm, o.Hidden},
 			need{"latent norm", o.LatentNorm, o.KV.Values}, need{"rope", o.RoPE, o.Slots.Context * o.rope()},
 			need{"slots of rows", o.Rows.Slot, o.T}, need{"positions", o.Rows.Position, o.T},
 			need{"block table", o.Slots.BlockTable, o.Slots.Count * o.Slots.Pages},
-			need{"products", o.Products, o.T * (q + o.KV.HeadDim)},
+			need{"products", o.Products, o.T * (q + o.KV.HeadDim + o.QueryDown.Rows)},
 			need{"q out", o.Out, o.T * o.Heads * o.KV.HeadDim}))
 }
 
@@ -64,9 +74,15 @@ func (o LatentQKV) Check() error {
 func (o LatentQKV) Host(h *device.Host) {
 	n := normRows(h, h.Float32(o.X), h.Float32(o.Norm)[:o.Hidden], o.Eps, o.T)
 	q := h.Float32(o.Products)[:o.T*o.Q.Rows]
-	c := h.Float32(o.Products)[len(q):]
-	product(h, o.Q, n, o.T, q, o.Q.Rows, false)
+	c := h.Float32(o.Products)[len(q):][:o.T*o.C.Rows]
 	product(h, o.C, n, o.T, c, o.C.Rows, false)
+	if rank := o.QueryDown.Rows; rank > 0 {
+		down := h.Float32(o.Products)[len(q)+len(c):][:o.T*rank]
+		product(h, o.QueryDown, n, o.T, down, rank, false)
+		h.Return(n)
+		n = normRows(h, down, h.Float32(o.QueryNorm)[:rank], o.LatentEps, o.T)
+	}
+	product(h, o.Q, n, o.T, q, o.Q.Rows, false)
 	h.Return(n)
 	for t := range o.T {
 		o.row(h, t, q[t*o.Q.Rows:][:o.Q.Rows], c[t*o.C.Rows:][:o.C.Rows])

@@ -22,10 +22,7 @@ func (o LatentQKV) CUDA(q *cuda.Queue) error {
 	if err := o.checkCUDA(); err != nil {
 		return err
 	}
-	if err := o.product(q, o.Q, 0); err != nil {
-		return err
-	}
-	if err := o.product(q, o.C, o.T*o.Q.Rows); err != nil {
+	if err := o.products(q); err != nil {
 		return err
 	}
 	at, products := q.Address, q.Address(o.Products)
@@ -37,22 +34,42 @@ func (o LatentQKV) CUDA(q *cuda.Queue) error {
 			pageTokens: int32(o.KV.PageTokens), eps: o.LatentEps})
 }
 
-// product launches the product of the normed rows by w. Its results begin at an element of Products.
-func (o LatentQKV) product(q *cuda.Queue, w Weight, to int) error {
+// products launches the products of q and c, and before that of q that of its latent.
+func (o LatentQKV) products(q *cuda.Queue) error {
+	toC, toDown := o.T*o.Q.Rows, o.T*(o.Q.Rows+o.C.Rows)
+	in := activations{x: q.Address(o.X), norm: q.Address(o.Norm), cols: int32(o.Hidden), n: int32(o.T), eps: o.Eps}
+	if err := o.product(q, o.C, in, o.Handover, toC); err != nil {
+		return err
+	}
+	if o.QueryDown.Rows == 0 {
+		return o.product(q, o.Q, in, o.Handover, 0)
+	}
+	if err := o.product(q, o.QueryDown, in, o.Handover, toDown); err != nil {
+		return err
+	}
+	in.x, in.norm = q.Address(o.Products)+uint64(4*toDown), q.Address(o.QueryNorm)
+	in.cols, in.eps = int32(o.QueryDown.Rows), o.LatentEps
+	return o.product(q, o.Q, in, Handover{}, 0)
+}
+
+// product launches the product of normed rows by w. Its results begin at an element of Products.
+func (o LatentQKV) product(q *cuda.Queue, w Weight, in activations, h Handover, to int) error {
 	zero, units := q.Address(o.Zero), w.Rows/latentProductHead
 	args := qkvArgs{q: q.Address(w.Data), rope: q.Address(o.Identity), slot: zero, position: zero, table: zero,
-		in:   activations{x: q.Address(o.X), norm: q.Address(o.Norm), cols: int32(o.Hidden), n: int32(o.T), eps: o.Eps},
+		in:   in,
 		pool: zero, out: q.Address(o.Products) + uint64(4*to), heads: int32(units), dim: latentProductHead,
 		kvType: int32(F32), pages: 1, layers: 1, pageTokens: 1}
 	return launch(q, productLaunch{name: "reel_qkv", in: args.in, units: units, tiles: 2, persistent: persistent{2, 1},
-		class: o.Class, workspace: o.Workspace, handover: o.Handover, weights: []Weight{w}, unitsOf: []int{units}}, args)
+		class: o.Class, workspace: o.Workspace, handover: h, weights: []Weight{w}, unitsOf: []int{units}}, args)
 }
 
 // checkCUDA refuses dimensions that the kernels do not support.
 func (o LatentQKV) checkCUDA() error {
-	if o.KV.DType != BF16 || o.Q.Rows%latentProductHead != 0 || o.C.Rows%latentProductHead != 0 {
-		return fmt.Errorf("%w: products of latent attention on a GPU of %d and %d rows, wants multiples of %d",
-			device.ErrBadShape, o.Q.Rows, o.C.Rows, latentProductHead)
+	for _, w := range []Weight{o.Q, o.C, o.QueryDown} {
+		if o.KV.DType != BF16 || w.Rows%latentProductHead != 0 {
+			return fmt.Errorf("%w: products of latent attention on a GPU of %d rows, wants multiples of %d",
+				device.ErrBadShape, w.Rows, latentProductHead)
+		}
 	}
 	return checkBuffers(need{"identity", o.Identity, latentProductHead}, need{"zeros", o.Zero, o.T})
 }

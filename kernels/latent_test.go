@@ -15,21 +15,29 @@ type latentTest struct {
 	absorb, expand HeadProduct
 	attend         Attend
 	wq, wc, uk, uv []float64 // uk and uv as in a checkpoint: [heads][nope][latent], [heads][value][latent]
+	down           []float64 // of the query's latent, or none
 	norm, latNorm  []float32
+	downNorm       []float32
 	value          int
 	latents, ropes [2][][]float64 // of the tokens of each sequence
 }
 
 const latentHidden = 20
 
-func newLatentTest(t *testing.T, heads, nope, rope, latent, value, window int) *latentTest {
+func newLatentTest(t *testing.T, heads, nope, rope, latent, value, window, queryLatent int) *latentTest {
 	g := newRig(t, 1, latent+rope)
 	g.kv.Values = latent
 	g.kv.Data = g.poisoned(int(g.kv.PageBytes()/4) * g.kv.Pages)
 	a := &latentTest{rig: g, value: value}
 	o := LatentQKV{Rows: g.rows, Slots: g.slots, KV: g.kv, Layer: 1, Hidden: latentHidden, Heads: heads, Nope: nope,
 		Eps: 1e-5, LatentEps: 0.1}
-	o.Q, a.wq = g.weight(F32, heads*(nope+rope), latentHidden)
+	in := latentHidden
+	if queryLatent > 0 {
+		in = queryLatent
+		o.QueryDown, a.down = g.weight(BF16, in, latentHidden)
+		o.QueryNorm, a.downNorm = g.random(in)
+	}
+	o.Q, a.wq = g.weight(F32, heads*(nope+rope), in)
 	o.C, a.wc = g.weight(BF16, latent+rope, latentHidden)
 	o.Norm, a.norm = g.random(latentHidden)
 	o.LatentNorm, a.latNorm = g.random(latent)
@@ -80,7 +88,7 @@ func (a *latentTest) step(of []int, T int) {
 	a.stage(s, T, 0)
 	qkv, absorb, attend, expand := a.qkv, a.absorb, a.attend, a.expand
 	qkv.X, qkv.T, absorb.T, attend.T, expand.T = x, T, T, T, T
-	qkv.Products, qkv.Out = a.poisoned(T*(qkv.Q.Rows+qkv.C.Rows)), a.poisoned(T*heads*d)
+	qkv.Products, qkv.Out = a.poisoned(T*(qkv.Q.Rows+qkv.C.Rows+qkv.QueryDown.Rows)), a.poisoned(T*heads*d)
 	absorb.In, absorb.Out, attend.Q = qkv.Products, qkv.Out, qkv.Out
 	attend.Out = a.poisoned(T * heads * latent)
 	expand.In, expand.Out = attend.Out, a.poisoned(T*heads*a.value)
@@ -109,7 +117,16 @@ func (a *latentTest) exact(seq int, n []float64) []float64 {
 	}
 	a.latents[seq] = append(a.latents[seq], normed(raw, a.latNorm, 0.1))
 	a.ropes[seq] = append(a.ropes[seq], rotated(c[latent:], position, testTheta))
-	q, first := times(a.wq, n), 0
+	first := 0
+	if a.down != nil {
+		low := times(a.down, n)
+		raw = make([]float32, len(low))
+		for i := range raw {
+			raw[i] = float32(low[i])
+		}
+		n = normed(raw, a.downNorm, 0.1)
+	}
+	q := times(a.wq, n)
 	if a.attend.Window > 0 {
 		first = max(0, position+1-a.attend.Window)
 	}
@@ -143,11 +160,11 @@ func dot(a, b []float64) (sum float64) {
 }
 
 // Latent attention over absorbed queries equals attention over the keys and values of heads that it stands for: two
-// sequences over pages in random order, first in one step and then row by row.
+// sequences over pages in random order, first in one step and then row by row; with and without a latent of queries.
 func TestLatentAttention(t *testing.T) {
-	for _, s := range []struct{ heads, nope, rope, latent, value, window int }{{4, 6, 4, 16, 5, 0}, {1, 8, 2, 8, 8, 0},
-		{6, 4, 8, 12, 7, 5}, {2, 32, 16, 96, 24, 0}} {
-		a := newLatentTest(t, s.heads, s.nope, s.rope, s.latent, s.value, s.window)
+	for _, s := range []struct{ heads, nope, rope, latent, value, window, queryLatent int }{{4, 6, 4, 16, 5, 0, 0},
+		{1, 8, 2, 8, 8, 0, 12}, {6, 4, 8, 12, 7, 5, 0}, {2, 32, 16, 96, 24, 0, 24}} {
+		a := newLatentTest(t, s.heads, s.nope, s.rope, s.latent, s.value, s.window, s.queryLatent)
 		a.step([]int{0, 0, 0, 0, 0, 0, 0, 1, 1, 1}, 12)
 		for i := range 9 {
 			a.step([]int{1, 0}[:1+i%2], 2+i%3)
@@ -157,7 +174,7 @@ func TestLatentAttention(t *testing.T) {
 
 // Attention over latents refuses deferred RoPE and rounded results, which no kernel has.
 func TestLatentAttendRefusesPostAndHandover(t *testing.T) {
-	a := newLatentTest(t, 2, 6, 4, 16, 5, 0)
+	a := newLatentTest(t, 2, 6, 4, 16, 5, 0, 0)
 	a.attend.T, a.attend.Q, a.attend.Out = 1, a.poisoned(2*20), a.poisoned(2*16)
 	if err := a.attend.Check(); err != nil {
 		t.Fatal(err)
@@ -176,7 +193,7 @@ func TestLatentAttendRefusesPostAndHandover(t *testing.T) {
 
 // The ops of latent attention refuse wrong shapes.
 func TestLatentAttentionRefusesShapes(t *testing.T) {
-	a := newLatentTest(t, 2, 6, 4, 16, 5, 0)
+	a := newLatentTest(t, 2, 6, 4, 16, 5, 0, 0)
 	qkv, product := a.qkv, a.absorb
 	qkv.T, qkv.X, qkv.Products, qkv.Out = 1, a.poisoned(latentHidden), a.poisoned(40), a.poisoned(40)
 	product.T, product.In, product.Out = 1, qkv.Products, qkv.Out
@@ -189,6 +206,7 @@ func TestLatentAttentionRefusesShapes(t *testing.T) {
 		"no RoPE":          func(q *LatentQKV, _ *HeadProduct) { q.KV.Values = 20 },
 		"short products":   func(q *LatentQKV, _ *HeadProduct) { q.Products = q.Products.Slice(0, 4*39) },
 		"weights of c":     func(q *LatentQKV, p *HeadProduct) { q.C = p.W },
+		"a query's latent": func(q *LatentQKV, _ *HeadProduct) { q.QueryDown = q.C },
 		"heads":            func(_ *LatentQKV, p *HeadProduct) { p.Heads = 3 },
 		"narrow results":   func(_ *LatentQKV, p *HeadProduct) { p.OutStride = 15 },
 		"narrow input":     func(_ *LatentQKV, p *HeadProduct) { p.InStride = 5 },

@@ -100,11 +100,28 @@ func TestFloat16Weights(t *testing.T) {
 }
 
 func TestCheckPacked(t *testing.T) {
-	if err := CheckPacked(96, 3072, 8192); err != nil {
-		t.Error(err)
+	for _, c := range [][3]int{{96, 3072, 8192}, {256, 2560, 10240}} { // Phi-3 Mini, Gemma 3 4B
+		if err := CheckPacked(c[0], c[1], c[2]); err != nil {
+			t.Error(err)
+		}
 	}
-	for _, c := range [][3]int{{80, 64, 64}, {256, 64, 64}, {64, 72, 64}, {64, 64, 100}} {
+	for _, c := range [][3]int{{80, 64, 64}, {288, 64, 64}, {64, 72, 64}, {64, 64, 100}} {
 		if err := CheckPacked(c[0], c[1], c[2]); !errors.Is(err, device.ErrBadShape) {
+			t.Errorf("%v: %v, wants ErrBadShape", c, err)
+		}
+	}
+}
+
+func TestCheckLatent(t *testing.T) {
+	for _, c := range [][6]int{{16, 128, 64, 128, 512, 0}, {20, 192, 64, 256, 512, 768}} { // DeepSeek-V2-Lite, GLM-4.7-Flash
+		if err := CheckLatent(c[0], c[1], c[2], c[3], c[4], c[5]); err != nil {
+			t.Errorf("%v: %v", c, err)
+		}
+	}
+	for _, c := range [][6]int{{16, 120, 64, 128, 512, 0}, {16, 128, 64, 120, 512, 0}, {16, 128, 64, 128, 528, 0},
+		{16, 128, 64, 128, 504, 0}, {16, 128, 56, 128, 512, 0}, {16, 128, 96, 128, 512, 0}, {16, 128, 64, 128, 512, 80},
+		{1, 16, 32, 16, 32, 0}} {
+		if err := CheckLatent(c[0], c[1], c[2], c[3], c[4], c[5]); !errors.Is(err, device.ErrBadShape) {
 			t.Errorf("%v: %v, wants ErrBadShape", c, err)
 		}
 	}

@@ -7,7 +7,7 @@
 
 The result is an ordinary Hugging Face directory without a tokenizer: config.json
 and model.safetensors in bfloat16. A generator serves `tokens` requests from it.
-Experts of qwen3-30b-a3b are one tensor a layer, those of gpt-oss-20b MXFP4, as published.
+Experts of qwen3-30b-a3b and deepseek-v2-lite are one tensor a layer, those of gpt-oss-20b MXFP4, as published.
 With --gguf it is a GGUF file of quantised weights (random_gguf.py), with --quantise a
 directory of quantised ones (random_quantised.py).
 Weights are normal with the deviation 0.02 of the published initialisation (norms
@@ -36,6 +36,13 @@ FAMILIES = {
                 "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
                                  "original_max_position_embeddings": 4096},
                 "quantization_config": {"quant_method": "mxfp4"}},
+    "deepseek-v2-lite": {"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "rms_norm_eps": 1e-6,
+                         "kv_lora_rank": 512, "q_lora_rank": None, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+                         "v_head_dim": 128, "n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6,
+                         "moe_intermediate_size": 1408, "first_k_dense_replace": 1, "norm_topk_prob": False,
+                         "topk_method": "greedy", "scoring_func": "softmax", "routed_scaling_factor": 1.0,
+                         "rope_scaling": {"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 0.707,
+                                          "mscale_all_dim": 0.707, "original_max_position_embeddings": 4096}},
     "qwen3": {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "use_sliding_window": False},
     "phi-4-mini": {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "partial_rotary_factor": 0.75,
                    "original_max_position_embeddings": 4096,
@@ -68,6 +75,7 @@ SHAPES = {
     "mistral-7b": (4096, 14336, 32, 32, 8, 128, 32000, 32768, 10000.0, False),
     "qwen2.5-0.5b": (896, 4864, 24, 14, 2, 64, 151936, 32768, 1000000.0, True),
     "qwen3-30b-a3b": (2048, 6144, 48, 32, 4, 128, 151936, 40960, 1000000.0, False),
+    "deepseek-v2-lite": (2048, 10944, 27, 16, 16, 192, 102400, 163840, 10000.0, False),
     "gpt-oss-20b": (2880, 2880, 24, 64, 8, 64, 201088, 131072, 150000.0, False),
     "qwen3-4b": (2560, 9728, 36, 32, 8, 128, 151936, 40960, 1000000.0, True),
     "qwen3-embedding-0.6b": (1024, 3072, 28, 16, 8, 128, 151669, 32768, 1000000.0, True),
@@ -141,14 +149,32 @@ def experts(kind, p, hidden, inner, apart):
             yield f"{p}mlp.experts.{part}_proj_scales", (32, rows, cols // 32)
             yield f"{p}mlp.experts.{part}_proj_bias", (32, rows)
         return
-    yield p + "mlp.gate.weight", (128, hidden)
+    count, width = (64, 1408) if kind == "deepseek-v2-lite" else (128, 768)
+    yield p + "mlp.gate.weight", (count, hidden)
+    if kind == "deepseek-v2-lite":
+        yield from feed_forward(p + "mlp.shared_experts.", hidden, 2 * width)
     if apart:
-        yield p + "mlp.experts.gate_proj.weight", (128, 768, hidden)
-        yield p + "mlp.experts.up_proj.weight", (128, 768, hidden)
-        yield p + "mlp.experts.down_proj.weight", (128, hidden, 768)
+        yield p + "mlp.experts.gate_proj.weight", (count, width, hidden)
+        yield p + "mlp.experts.up_proj.weight", (count, width, hidden)
+        yield p + "mlp.experts.down_proj.weight", (count, hidden, width)
         return
-    yield p + "mlp.experts.gate_up_proj", (128, 2 * 768, hidden)
-    yield p + "mlp.experts.down_proj", (128, hidden, 768)
+    yield p + "mlp.experts.gate_up_proj", (count, 2 * width, hidden)
+    yield p + "mlp.experts.down_proj", (count, hidden, width)
+
+
+def feed_forward(p, hidden, inner):
+    yield p + "gate_proj.weight", (inner, hidden)
+    yield p + "up_proj.weight", (inner, hidden)
+    yield p + "down_proj.weight", (hidden, inner)
+
+
+def latents(p, hidden, heads):
+    """Names and shapes of DeepSeek-V2-Lite's queries, and of its latents, of 512 elements and 64 that RoPE rotates."""
+    yield p + "self_attn.q_proj.weight", (heads * 192, hidden)
+    yield p + "self_attn.kv_a_proj_with_mqa.weight", (576, hidden)
+    yield p + "self_attn.kv_a_layernorm.weight", (512,)
+    yield p + "self_attn.kv_b_proj.weight", (heads * 256, 512)
+    yield p + "self_attn.o_proj.weight", (hidden, heads * 128)
 
 
 def tensors(name, layers, apart=False):
@@ -161,6 +187,8 @@ def tensors(name, layers, apart=False):
         yield p + "input_layernorm.weight", (hidden,)
         if kind.startswith("phi"):
             yield p + "self_attn.qkv_proj.weight", ((heads + 2 * kv) * dim, hidden)
+        elif kind == "deepseek-v2-lite":
+            yield from latents(p, hidden, heads)
         else:
             yield p + "self_attn.q_proj.weight", (heads * dim, hidden)
             yield p + "self_attn.k_proj.weight", (kv * dim, hidden)
@@ -178,17 +206,17 @@ def tensors(name, layers, apart=False):
         if kind in ("qwen3", "qwen3-30b-a3b", "gemma-3"):
             yield p + "self_attn.q_norm.weight", (dim,)
             yield p + "self_attn.k_norm.weight", (dim,)
-        yield p + "self_attn.o_proj.weight", (hidden, heads * dim)
+        if kind != "deepseek-v2-lite":
+            yield p + "self_attn.o_proj.weight", (hidden, heads * dim)
         yield p + "post_attention_layernorm.weight", (hidden,)
-        if kind in ("qwen3-30b-a3b", "gpt-oss"):
+        if kind in ("qwen3-30b-a3b", "gpt-oss") or kind == "deepseek-v2-lite" and i > 0:
             yield from experts(kind, p, hidden, inner, apart)
             continue
         if kind.startswith("phi"):
             yield p + "mlp.gate_up_proj.weight", (2 * inner, hidden)
+            yield p + "mlp.down_proj.weight", (hidden, inner)
         else:
-            yield p + "mlp.gate_proj.weight", (inner, hidden)
-            yield p + "mlp.up_proj.weight", (inner, hidden)
-        yield p + "mlp.down_proj.weight", (hidden, inner)
+            yield from feed_forward(p + "mlp.", hidden, inner)
     yield "model.norm.weight", (hidden,)
     if not tied:
         yield "lm_head.weight", (vocab, hidden)
@@ -268,6 +296,8 @@ def main():
         parser.error("an EAGLE-3 head is not quantised")
     if args.shape == "gpt-oss-20b" and (args.gguf or args.quantise):
         parser.error("gpt-oss-20b is a directory with experts of MXFP4")
+    if args.shape == "deepseek-v2-lite" and (args.gguf or args.quantise):
+        parser.error("deepseek-v2-lite is a directory of bfloat16")
     if args.gguf:
         at = random_gguf.write(args.path, args.gguf, config(args.shape, layers),
                                tensors(args.shape, layers, True), args.seed)

@@ -66,7 +66,7 @@ func (b *both) latentAttend(s latentShape, lengths []int, class kernels.Class) (
 	if s.logits {
 		l = b.randomLogits(s.heads)
 	}
-	work := b.attendWorkspace(s.rows, s.heads, s.latent+s.rope, s.context)
+	work := b.load(1, make([]byte, kernels.LatentWorkspaceBytes(s.rows, s.heads, s.latent, s.context)))
 	for on := range op {
 		op[on] = kernels.Attend{Q: query[on], Rows: kernels.Rows{Slot: at[on], Position: positions[on]},
 			Slots: slots[on], KV: kv[on], Out: out[on], Workspace: twin{1: work}[on], T: s.rows, Layer: 1, Heads: s.heads,
@@ -151,13 +151,19 @@ func TestCUDALatentQKV(t *testing.T) {
 				slot[row], position[row] = int32(row), b.r.Int32N(64)
 			}
 			dtype := []kernels.DType{kernels.BF16, kernels.F16}[i%2]
-			q, c := b.matrix(dtype, s.heads*(s.nope+s.rope), hidden), b.matrix(dtype, s.latent+s.rope, hidden)
+			in, down, downNorm := hidden, [2]kernels.Weight{}, twin{}
+			if i > 0 { // queries have a latent
+				in = 96
+				down, downNorm = b.matrix(dtype, in, hidden), put(b, b.powers(in))
+			}
+			q, c := b.matrix(dtype, s.heads*(s.nope+s.rope), in), b.matrix(dtype, s.latent+s.rope, hidden)
 			x, norm, latentNorm := put(b, b.normal(s.rows*hidden, 3)), put(b, b.powers(hidden)), put(b, b.powers(s.latent))
 			rope, at, positions := put(b, b.randomRoPE(64, s.rope)), put(b, slot), put(b, position)
-			products, out := b.poisoned(s.rows*(q[0].Rows+c[0].Rows)), b.poisoned(s.rows*s.heads*(s.latent+s.rope))
+			products, out := b.poisoned(s.rows*(q[0].Rows+c[0].Rows+down[0].Rows)), b.poisoned(s.rows*s.heads*(s.latent+s.rope))
 			identity, zero := put(b, slices.Repeat([]float32{1, 0}, 16)), put(b, make([]int32, s.rows))
 			b.run(func(on int) device.Op {
-				return kernels.LatentQKV{X: x[on], Norm: norm[on], Q: q[on], C: c[on], LatentNorm: latentNorm[on],
+				return kernels.LatentQKV{X: x[on], Norm: norm[on], QueryDown: down[on], QueryNorm: downNorm[on],
+					Q: q[on], C: c[on], LatentNorm: latentNorm[on],
 					RoPE: rope[on], Rows: kernels.Rows{Slot: at[on], Position: positions[on]}, Slots: slots[on], KV: kv[on],
 					Products: products[on], Out: out[on], Identity: identity[on], Zero: zero[on], T: s.rows, Layer: 1,
 					Hidden: hidden, Heads: s.heads, Nope: s.nope, Eps: 1e-5, LatentEps: 0.1, Class: class}

@@ -82,6 +82,7 @@ func (t *templates) answers(text string) server.Answers {
 			a.Control[ids[0]] = marker
 		}
 	}
+	a.Form = a.Form.With(a.Control)
 	return a
 }
 

@@ -2,7 +2,11 @@
 // template shows in which form a model writes them.
 package calls
 
-import "strings"
+import (
+	"maps"
+	"slices"
+	"strings"
+)
 
 // Family is a form in which models write calls.
 type Family int
@@ -24,6 +28,9 @@ const (
 	// DeepSeek is the form of DeepSeek: <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{…}<｜tool▁call▁end｜>…, or
 	// with a type before the name and a fence around the arguments: function<｜tool▁sep｜>f```json{…}```.
 	DeepSeek
+	// Channelled is the form of gpt-oss: a message to a function, <|channel|>commentary to=functions.f
+	// <|constrain|>json<|message|>{…}<|call|>. It has no reasoning tags; see [Form.Channels].
+	Channelled
 )
 
 // Markers around calls.
@@ -67,6 +74,9 @@ type Form struct {
 	List bool
 	// Fenced: a call of the family [DeepSeek] has its type, and a fence around its arguments.
 	Fenced bool
+	// Channels: a completion is messages in channels, as gpt-oss writes them between control tokens. One channel has
+	// reasoning.
+	Channels bool
 	// Begin and End are the tags around reasoning; empty without reasoning.
 	Begin, End string
 }
@@ -75,6 +85,12 @@ type Form struct {
 func FormOf(template string) Form {
 	has := func(s string) bool { return strings.Contains(template, s) }
 	f := Form{Tools: has("tools"), Family: familyOf(has)}
+	if f.Channels = has(startMark) && has(channelMark) && has(messageMark); f.Channels {
+		if f.Family = None; f.Tools {
+			f.Family = Channelled
+		}
+		return f
+	}
 	f.List = f.Family == Mistral && !has(argsMark)
 	f.Fenced = f.Family == DeepSeek && has(fenceBegin)
 	for _, tags := range reasoningTags {
@@ -107,8 +123,25 @@ func familyOf(has func(string) bool) Family {
 	return None
 }
 
+// Reasons reports whether a completion may have reasoning.
+func (f Form) Reasons() bool { return f.End != "" || f.Channels }
+
+// With returns the form in a vocabulary with these control tokens: without those of the form Channels there are no
+// channels.
+func (f Form) With(control map[int32]string) Form {
+	for _, m := range channelMarks {
+		if f.Channels && !slices.Contains(slices.Collect(maps.Values(control)), m) {
+			return Form{Tools: f.Tools}
+		}
+	}
+	return f
+}
+
 // Markers returns the texts that delimit reasoning and calls. Some vocabularies have control tokens for them.
 func (f Form) Markers() []string {
+	if f.Channels {
+		return channelMarks
+	}
 	all := markers[f.Family]
 	if f.End != "" {
 		all = append([]string{f.Begin, f.End}, all...)

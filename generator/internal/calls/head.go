@@ -190,6 +190,9 @@ func (r *Reader) argument(c byte) {
 		if len(r.call.key) == 0 { // the arguments are no member of an object
 			next = afterCall
 		}
+		if r.options.Form.Channels {
+			next = afterMessage
+		}
 		r.completes(next)
 	}
 }

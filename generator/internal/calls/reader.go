@@ -58,6 +58,7 @@ type Reader struct {
 	elements elements
 	listed   listedPhase
 	marked   bool // a control token is taken
+	reasons  bool // the message in a channel is reasoning
 	list     bool // the call is in a list, which has not ended
 	index    int  // of the next call
 	complete int  // calls whose arguments have ended
@@ -67,26 +68,33 @@ type Reader struct {
 type state int
 
 const (
-	atStart     state = iota // reasoning, a call or text
-	inReasoning              // its end
-	atAnswer                 // a call or text
-	inAnswer                 // text, or a call with a marker
-	inHead                   // the object of a call, up to its arguments
-	inName                   // the name of a call of Mistral's newer form, or its list of objects
-	inCallID                 // the id that may follow the name
-	beforeArgs               // the arguments of that form
-	inArgs                   // the rest of a call's arguments
-	inTail                   // the rest of a call's object
-	inListed                 // a call in a list of the family DeepSeek, up to its arguments
-	inElements               // the rest of a call whose parameters are elements
-	afterCall                // the end of a call, a further call, or text
-	ended                    // nothing: what comes is left out
+	atStart           state = iota // reasoning, a call or text
+	inReasoning                    // its end
+	atAnswer                       // a call or text
+	inAnswer                       // text, or a call with a marker
+	inHead                         // the object of a call, up to its arguments
+	inName                         // the name of a call of Mistral's newer form, or its list of objects
+	inCallID                       // the id that may follow the name
+	beforeArgs                     // the arguments of that form
+	inArgs                         // the rest of a call's arguments
+	inTail                         // the rest of a call's object
+	inListed                       // a call in a list of the family DeepSeek, up to its arguments
+	inElements                     // the rest of a call whose parameters are elements
+	afterCall                      // the end of a call, a further call, or text
+	inHeader                       // what a message of the form Channels begins with, up to its text
+	inMessage                      // its text
+	beforeMessageArgs              // the arguments of a call
+	afterMessage                   // its end
+	ended                          // nothing: what comes is left out
 )
 
 // NewReader returns a Reader of a completion.
 func NewReader(o Options) *Reader {
 	if len(o.Tools) == 0 {
 		o.Form.Family = None
+	}
+	if o.Form.Channels {
+		return &Reader{options: o, state: inHeader}
 	}
 	r := &Reader{options: o, state: atAnswer}
 	for _, m := range o.Form.Markers() {
@@ -138,6 +146,8 @@ func (r *Reader) step(c byte) {
 		r.element(c)
 	case inListed:
 		r.listedByte(c)
+	case inHeader, inMessage, beforeMessageArgs, afterMessage:
+		r.channelByte(c)
 	case ended:
 	default:
 		r.plain(c)
@@ -146,6 +156,10 @@ func (r *Reader) step(c byte) {
 
 // Mark adds a control token that is a marker. It has no text.
 func (r *Reader) Mark(marker string) {
+	if r.options.Form.Channels {
+		r.markChannel(marker)
+		return
+	}
 	names := r.state == inName && (marker == argsMark || marker == idMark) || r.state == inCallID && marker == argsMark
 	switch {
 	case names && len(r.word) == 0 && r.knows():
@@ -176,6 +190,8 @@ func (r *Reader) End() {
 	switch {
 	case r.state == ended:
 		return
+	case r.options.Form.Channels:
+		r.endChannels()
 	case r.state == inElements && r.elements.begun: // a part of a value is none of the text
 		r.clear(r.at)
 	default:

@@ -286,12 +286,13 @@ func FuzzReader(f *testing.F) {
 		"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get<｜tool▁sep｜>{\"a\": 1}<｜tool▁call▁end｜><｜tool▁calls▁end｜>x",
 		"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get\n```json\n{}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>",
 		"\x01<｜tool▁calls▁begin｜>\x02\x01<｜tool▁call▁begin｜>\x02get\x01<｜tool▁sep｜>\x02{}\x01<｜tool▁call▁end｜>\x02",
+		controls("<|channel|>analysis<|message|>a<|end|><|start|>assistant to=functions.get<|channel|>b<|message|>{}<|call|>"),
 		"\x01[TOOL_CALLS]\x02get\x01[ARGS]\x02{}", "[[TOOL_CALLS]", "<|python_tag|>{\"name\": \"get\"}",
 	} {
 		f.Add(s, uint8(2))
 	}
 	f.Fuzz(func(t *testing.T, text string, n uint8) {
-		for _, o := range []Options{hermes, llama, mistral, thinking, exact, both, coder, glm, deepseek, fenced} {
+		for _, o := range []Options{hermes, llama, mistral, thinking, exact, both, coder, glm, deepseek, fenced, channelled} {
 			for _, set := range []func(){func() {}, func() { o.Control = o.Form.Markers() }, func() { o.Inside = true }} {
 				set()
 				whole, pieces := read(t, o, text, len(text)+1), read(t, o, text, int(n)+1)
@@ -302,7 +303,7 @@ func FuzzReader(f *testing.F) {
 				for _, c := range whole.calls {
 					kept += len(c)
 				}
-				if len(whole.calls) == 0 && o.Form.End == "" && kept < len(plainOf(text)) {
+				if len(whole.calls) == 0 && !o.Form.Reasons() && kept < len(plainOf(text)) {
 					t.Fatalf("%q lost bytes: %+v", text, whole)
 				}
 			}

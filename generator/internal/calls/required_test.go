@@ -47,6 +47,12 @@ func TestRequired(t *testing.T) {
 				`{"head":[{"token":5},{"text":"a"},{"token":6}],"schema":{"type":"object"},"tail":null},` +
 				`{"head":[{"token":5},{"text":"b\""},{"token":6}],"schema":{},"tail":null}],"between":[],"end":null}`, []int32{5,
 				6, 5, 6}},
+		{Form{Family: Channelled, Channels: true}, map[int32]string{4: channelMark, 5: constrainMark, 6: messageMark}, false,
+			false, `{"think":null,"begin":null,"calls":[` +
+				`{"head":[{"token":4},{"text":"commentary to=functions.a "},{"token":5},{"text":"json"},{"token":6}],` +
+				`"schema":{"type":"object"},"tail":null},` +
+				`{"head":[{"token":4},{"text":"commentary to=functions.b\" "},{"token":5},{"text":"json"},{"token":6}],` +
+				`"schema":{},"tail":null}],"between":null,"end":null}`, []int32{4, 5, 6, 4, 5, 6}},
 	} {
 		r, err := NewRequired(c.form, c.control, tools, c.single, c.inside)
 		if err != nil {

@@ -16,22 +16,26 @@ import (
 // form says how a template gets the calls of a message. Published templates differ, and no value suits all.
 type form struct {
 	text    bool // arguments are JSON text instead of a dict
+	thinks  bool // reasoning is thinking too, beside reasoning_content
 	nothing bool // the content of a message that only calls tools is none instead of an empty text
 }
 
 // saysNone matches a template that leaves out an assistant's content where it is none, and only there.
 var saysNone = regexp.MustCompile(`(\.|\["|\[')content(["']\])? is not none`)
 
+// saysThinking matches a template in the form of gpt-oss's, which reads reasoning as a message's thinking.
+var saysThinking = regexp.MustCompile(`(?s)\.thinking.*<\|channel\|>|<\|channel\|>.*\.thinking`)
+
 // forms returns the forms for a conversation in the order in which to try them: a template that has calls in another
 // form than it expects fails. Most take a dict, which the filter tojson writes.
 func (c *compiled) forms(messages []protocol.Message) []form {
 	if !slices.ContainsFunc(messages, func(m protocol.Message) bool { return len(m.ToolCalls) > 0 }) {
-		return []form{{}}
+		return []form{{thinks: c.thinks}}
 	}
 	if c.none {
 		return []form{{nothing: true}, {text: true, nothing: true}, {}, {text: true}}
 	}
-	return []form{{}, {text: true}}
+	return []form{{thinks: c.thinks}, {text: true, thinks: c.thinks}}
 }
 
 // conversation returns the variable messages. Errors are [ErrTemplate].
@@ -44,6 +48,9 @@ func conversation(messages []protocol.Message, f form) ([]any, error) {
 		}
 		if m.Reasoning != "" {
 			d = append(d, jinja.Pair{Key: "reasoning_content", Value: m.Reasoning})
+			if f.thinks && (m.Content == "" || len(m.ToolCalls) == 0) { // gpt-oss refuses both beside a call
+				d = append(d, jinja.Pair{Key: "thinking", Value: m.Reasoning})
+			}
 		}
 		if m.Name != "" {
 			d = append(d, jinja.Pair{Key: "name", Value: m.Name})

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -168,5 +169,31 @@ func TestToolsReachTheWorker(t *testing.T) {
 	text, err := template.Render(Request{Messages: called(""), Tools: weatherTool, MaxBytes: maxBytes})
 	if text.String() != "weather Rome I look." || err != nil {
 		t.Errorf("%v, %v", text, err)
+	}
+}
+
+// A template in the form of gpt-oss's gets reasoning as thinking, but not beside a call with a text, which it refuses.
+func TestThinking(t *testing.T) {
+	raw, err := os.ReadFile("../jinja/testdata/harmony.jinja")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const call = `<|start|>assistant to=functions.weather<|channel|>commentary json<|message|>` +
+		`{"z": "Rome", "a": [1, 2.5, null, 1000.0]}<|call|>` +
+		`<|start|>functions.weather to=assistant<|channel|>commentary<|message|>"no"<|end|><|start|>assistant`
+	for content, thought := range map[string]string{"": "I look.", "One moment.": "One moment."} {
+		got := rendered(t, Source{Template: string(raw)}, Request{Tools: weatherTool, Messages: called(content)})
+		if want := "<|start|>assistant<|channel|>analysis<|message|>" + thought + "<|end|>" + call; !strings.HasSuffix(got.String(), want) {
+			t.Errorf("%q:\n%s\nwants at its end\n%s", content, got, want)
+		}
+		for _, p := range got {
+			if p.Data && strings.Contains(p.Text, "<|s") || !p.Data && strings.Contains(p.Text, "Rome") {
+				t.Errorf("%q is data: %t", p.Text, p.Data)
+			}
+		}
+	}
+	plain := Source{Template: "{{ messages | tojson }} {{ messages[1].thinking }}"}
+	if got := rendered(t, plain, Request{Messages: called("")}).String(); strings.Contains(got, "thinking") {
+		t.Errorf("a template without channels gets %s", got)
 	}
 }

@@ -19,6 +19,15 @@ func expertsConfig() model.Config {
 	return c
 }
 
+// latentConfig is a model with latent attention, whose queries have a latent too, and with shared experts.
+func latentConfig() model.Config {
+	c := expertsConfig()
+	c.Heads, c.HeadDim, c.Interleaved = 2, 10, true
+	c.Latent = &model.Latent{Rank: 8, QueryRank: 6, Rope: 4, Nope: 6, Value: 5}
+	c.Experts.Shared, c.Experts.Choice, c.Experts.Scoring = 4, true, kernels.Sigmoid
+	return c
+}
+
 // expertLattice is lattice of a model with experts, whose passes run through wrap, if it is not nil.
 func expertLattice(t *testing.T, wrap func(b *testEngine, s device.Stream) device.Stream) *testEngine {
 	t.Helper()

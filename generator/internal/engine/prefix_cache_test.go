@@ -69,7 +69,8 @@ func (a alone) answer(q Request) []Token {
 }
 
 // families are models whose passes differ: all rows seen or a window, RoPE in qkv or in attend, in some layers and of a
-// part of each head, quantised weights; and all that OLMo, Granite and Gemma have beside that, in one model.
+// part of each head, quantised weights; and all that OLMo, Granite and Gemma have beside that, in one model; experts;
+// pages of latents.
 func families() map[string]model.Config {
 	llama, window, qwen2, qwen3, smol := nanoConfig(), nanoConfig(), nanoConfig(), nanoConfig(), nanoConfig()
 	window.Layers, window.Heads, window.Windows = 2, 2, []int{7, 0}
@@ -83,7 +84,8 @@ func families() map[string]model.Config {
 	branches.EmbeddingRoot, branches.ResidualScale, branches.AttentionScale = true, 0.5, 0.3
 	branches.ScoreCap, branches.LogitsCap, branches.LogitsDivisor, branches.StreamDivisor = 5, 20, 0.5, 4
 	return map[string]model.Config{"llama": llama, "window": window, "qwen2": qwen2, "qwen3": qwen3,
-		"smollm3": smol, "quantised": quantisedConfig(), "branches": branches, "experts": expertsConfig()}
+		"smollm3": smol, "quantised": quantisedConfig(), "branches": branches, "experts": expertsConfig(),
+		"latent": latentConfig()}
 }
 
 // events counts what happened in engines.
@@ -113,8 +115,8 @@ func (n events) all() bool {
 // Random conversations of three users, which share beginnings, fork, have formats and drafts, are edited in the middle,
 // cancelled, moved and reread, in a pool too small for them, give the tokens and log-probabilities that they give
 // without a cache and without drafts, bit for bit: with exact, rolled and padded graphs and eagerly, for models with
-// windows, biases, head norms, quantised weights and experts. REEL_LONG runs 1,000 conversations of each family, for 30
-// minutes: REEL_SOAK_MINUTES=30 go test -race -timeout 0 -run TestConversations
+// windows, biases, head norms, quantised weights, experts and latents. REEL_LONG runs 1,000 conversations of each family,
+// for 30 minutes: REEL_SOAK_MINUTES=30 go test -race -timeout 0 -run TestConversations
 func TestConversationsGiveTheSameTokensFromTheCache(t *testing.T) {
 	var n events
 	for name, c := range families() {

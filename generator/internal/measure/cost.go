@@ -17,7 +17,7 @@ func cost(op device.Op, p pass) (bytes, flops int64) {
 	case kernels.QKV:
 		return products(o.T, o.Q, o.K, o.V)
 	case kernels.LatentQKV:
-		return products(o.T, o.Q, o.C)
+		return products(o.T, o.QueryDown, o.Q, o.C)
 	case kernels.HeadProduct:
 		return products(o.T, o.W)
 	case kernels.Projection:

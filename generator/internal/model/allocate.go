@@ -96,21 +96,25 @@ func (s *StepMemory) passBuffers(dev tracked, c Config) []wantedBuffer {
 	list := []wantedBuffer{
 		{&s.partials, dev.Alloc, partialsBytes(g.MaxRows, c)},
 		{&s.x, dev.Uncleared, 4 * int64(g.MaxRows*c.Hidden)},
-		{&s.q, dev.Uncleared, 4 * int64(g.MaxRows*c.Heads*c.HeadDim)},
-		{&s.attended, dev.Uncleared, 4 * int64(g.MaxRows*c.Heads*c.HeadDim)},
+		{&s.q, dev.Uncleared, 4 * int64(g.MaxRows*c.Heads*c.queryDim())},
+		{&s.attended, dev.Uncleared, 4 * int64(g.MaxRows*c.attendedWidth())},
 		{&s.inner, dev.Uncleared, 4 * int64(g.MaxRows*c.innerWidth())},
-		{&s.roundedHidden, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, c.layerInput())},
-		{&s.roundedInner, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, max(c.Heads*c.HeadDim, c.Inner,
-			c.Eagle.features()))},
+		{&s.roundedHidden, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, max(c.layerInput(), c.queryRank()))},
+		{&s.roundedInner, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, max(c.attendedWidth(), c.Inner,
+			c.sharedWidth(), c.Eagle.features()))},
 	}
 	if c.Embedding == nil {
 		list = append(list, wantedBuffer{&s.logits, dev.Uncleared, 4 * int64(g.MaxSamples) * int64(c.Vocab)})
 	}
 	list = append(list, s.expertBuffers(dev, c)...)
+	list = append(list, s.latentBuffers(dev, c)...)
 	if c.NormsAfter {
 		list = append(list, wantedBuffer{&s.branch, dev.Uncleared, 4 * int64(max(g.MaxRows, g.MaxSamples)*c.Hidden)})
 	}
 	attend := kernels.AttendWorkspaceBytes(g.MaxRows, c.Heads, c.HeadDim, g.Context)
+	if c.Latent != nil {
+		attend = kernels.LatentWorkspaceBytes(g.MaxRows, c.Heads, c.Latent.Rank, g.Context)
+	}
 	if s.attendWorkspace.Bytes() < attend { // a draft model may share the model's
 		list = append(list, wantedBuffer{&s.attendWorkspace, dev.Alloc, attend})
 	}
@@ -142,7 +146,7 @@ func (s *StepMemory) expertBuffers(dev tracked, c Config) []wantedBuffer {
 	}
 	s.chosen.Experts, s.chosen.Used = e.Count, e.Used
 	places := int64(s.MaxRows * e.Used)
-	return []wantedBuffer{
+	list := []wantedBuffer{
 		// Cleared, so that an id read too early, as kernels without waits do in tests, is in range.
 		{&s.chosen.IDs, dev.Alloc, 4 * places},
 		{&s.chosen.Weights, dev.Alloc, 4 * places},
@@ -151,6 +155,10 @@ func (s *StepMemory) expertBuffers(dev tracked, c Config) []wantedBuffer {
 		{&s.routeWorkspace.Logits, dev.Uncleared, 4 * int64(s.MaxRows*e.Count)},
 		{&s.routeWorkspace.Arrivals, dev.Alloc, 4 * int64(s.MaxRows)},
 	}
+	if e.Shared > 0 {
+		list = append(list, wantedBuffer{&s.sharedInner, dev.Uncleared, 4 * int64(s.MaxRows*e.Shared)})
+	}
+	return list
 }
 
 func allocateBuffers(list []wantedBuffer) (err error) {
@@ -165,8 +173,16 @@ func allocateBuffers(list []wantedBuffer) (err error) {
 // partialsBytes returns the size of the partials for the product of a layer that needs most.
 func partialsBytes(rows int, c Config) int64 {
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	most := max(kernels.PartialsBytes(rows, c.layerInput(), q, kv, kv), kernels.PartialsBytes(rows, q, c.Hidden),
+	most := max(kernels.PartialsBytes(rows, c.layerInput(), q, kv, kv),
+		kernels.PartialsBytes(rows, c.attendedWidth(), c.Hidden),
 		kernels.PartialsBytes(rows, c.Hidden, c.Inner, c.Inner), kernels.PartialsBytes(rows, c.Inner, c.Hidden))
+	if n := c.sharedWidth(); n > 0 {
+		most = max(most, kernels.PartialsBytes(rows, c.Hidden, n, n), kernels.PartialsBytes(rows, n, c.Hidden))
+	}
+	if l := c.Latent; l != nil {
+		most = max(most, kernels.PartialsBytes(rows, c.Hidden, q), kernels.PartialsBytes(rows, c.Hidden, l.Rank+l.Rope),
+			kernels.PartialsBytes(rows, c.Hidden, l.QueryRank), kernels.PartialsBytes(rows, l.QueryRank, q))
+	}
 	if n := c.Eagle.features(); n > 0 {
 		most = max(most, kernels.PartialsBytes(rows, n, c.Hidden))
 	}

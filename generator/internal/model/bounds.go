@@ -61,7 +61,8 @@ func (c Config) check() error {
 	if c.RoPE.Kind == YarnRoPE && c.RoPETheta == 1 { // all frequencies are equal, so none has an index
 		return errors.New("model: config.json: rope_theta is 1, wants more with yarn")
 	}
-	return errors.Join(c.RoPE.check(), c.checkRotated(), c.checkFactors(), c.Experts.check(c))
+	return errors.Join(c.RoPE.check(), c.checkRotated(), c.checkFactors(), c.Experts.check(c),
+		c.Latent.check(c))
 }
 
 // checkMultipliers refuses scales and bounds of scores and logits that are out of bounds.
@@ -86,10 +87,10 @@ func (c Config) checkMultipliers() error {
 
 // checkRotated refuses a part of a head that RoPE cannot rotate.
 func (c Config) checkRotated() error {
-	if r := c.rotated(); r%2 != 0 || r > c.HeadDim {
+	if r := c.rotated(); r%2 != 0 || r > c.tableDim() {
 		return fmt.Errorf("model: partial_rotary_factor makes RoPE rotate %d of %d elements of a head, wants an "+
 			"even number",
-			r, c.HeadDim)
+			r, c.tableDim())
 	}
 	return nil
 }

@@ -84,8 +84,12 @@ type Config struct {
 	EOS         []int32 // end-of-sequence tokens
 	// Quantisation is that of the checkpoint's matrices. GGUF says it with each tensor instead.
 	Quantisation Quantisation
+	// Latent takes the place of keys and values of heads; nil: each KV head has its own.
+	Latent *Latent `json:",omitempty"`
 	// Experts take the place of the feed-forward in most layers; nil: there are none.
 	Experts *Experts `json:",omitempty"`
+	// Further is the number of layers after those of the model that guess tokens after the next one. They are left out.
+	Further int `json:",omitempty"`
 	// published has the published names of tensors of a layer where they are not Llama's, by Llama's.
 	published map[string]string
 	// Embedding makes the config that of a model for embeddings; nil: the model draws tokens.
@@ -151,6 +155,15 @@ func (c Config) local(layer int) bool { return c.LocalTheta != 0 && c.Local[laye
 func (c Config) rotated() int {
 	if c.Rotated > 0 {
 		return c.Rotated
+	}
+	return c.tableDim()
+}
+
+// tableDim returns the elements of a head that the table of RoPE is for: all of them, or of latent attention those that
+// it rotates.
+func (c Config) tableDim() int {
+	if c.Latent != nil {
+		return c.Latent.Rope
 	}
 	return c.HeadDim
 }

@@ -110,7 +110,7 @@ func (p *pass) follow() {
 	for i := range last {
 		p.layerOfDrafts(i)
 	}
-	p.launch(p.qkv(last, kernels.Handover{}))
+	p.keys(last, kernels.Handover{})
 }
 
 // propose launches a draft model's pass up to its logits.

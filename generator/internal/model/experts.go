@@ -12,6 +12,9 @@ type Experts struct {
 	Count int // experts of a layer
 	Used  int // of a row
 	Inner int // width of an expert
+	// Shared is the width of one more feed-forward, of all rows, whose results are added to those of the experts; 0: there
+	// is none.
+	Shared int `json:",omitempty"`
 	// Dense is, by layer, whether it has one feed-forward of width Config.Inner instead; nil: none has.
 	Dense []bool
 
@@ -44,6 +47,14 @@ func (c Config) innerWidth() int {
 	return max(c.Inner, e.Used*e.Inner)
 }
 
+// sharedWidth returns Experts.Shared; 0: there is none.
+func (c Config) sharedWidth() int {
+	if c.Experts == nil {
+		return 0
+	}
+	return c.Experts.Shared
+}
+
 // check refuses numbers that are out of bounds or do not fit each other.
 func (e *Experts) check(c Config) error {
 	if e == nil {
@@ -58,6 +69,9 @@ func (e *Experts) check(c Config) error {
 		if d.n < 1 || d.n > d.most {
 			return outside(d.field, d.n, 1, d.most)
 		}
+	}
+	if e.Shared < 0 || e.Shared > maxDimension {
+		return outside("the width of shared experts", e.Shared, 0, maxDimension)
 	}
 	if rows := e.Count * max(e.Inner, c.Hidden); rows > maxStack {
 		return fmt.Errorf("model: config.json: %d experts have %d rows together, wants at most %d", e.Count, rows,
@@ -92,28 +106,32 @@ const (
 	gateBias     = "mlp.experts.gate_proj.bias"
 	upBias       = "mlp.experts.up_proj.bias"
 	downBias     = "mlp.experts.down_proj.bias"
+	sharedGate   = "mlp.shared_experts.gate_proj.weight"
+	sharedUp     = "mlp.shared_experts.up_proj.weight"
+	sharedDown   = "mlp.shared_experts.down_proj.weight"
 )
 
-// expertTensors lists the tensors that the experts of a layer have. Their names begin with prefix.
-func (c Config) expertTensors(prefix string) (list []TensorSpec) {
-	add := func(kind TensorKind, name string, shape ...int) {
-		list = append(list, TensorSpec{Name: prefix + name, Llama: prefix + name, Kind: kind, Shape: shape})
-	}
-	e := c.Experts
-	add(RouterTensor, routerProj, e.Count, c.Hidden)
+// experts adds the tensors of a layer's experts.
+func (s *specs) experts() {
+	c, e := s.c, s.c.Experts
+	s.add(RouterTensor, routerProj, e.Count, c.Hidden)
 	if e.RouterBias {
-		add(NormTensor, routerBias, e.Count)
+		s.add(NormTensor, routerBias, e.Count)
 	}
 	if e.Choice {
-		add(NormTensor, routerChoice, e.Count)
+		s.add(NormTensor, routerChoice, e.Count)
 	}
-	add(ExpertTensor, expertsGate, e.Count*e.Inner, c.Hidden)
-	add(ExpertTensor, expertsUp, e.Count*e.Inner, c.Hidden)
-	add(ExpertTensor, expertsDown, e.Count*c.Hidden, e.Inner)
+	s.add(ExpertTensor, expertsGate, e.Count*e.Inner, c.Hidden)
+	s.add(ExpertTensor, expertsUp, e.Count*e.Inner, c.Hidden)
+	s.add(ExpertTensor, expertsDown, e.Count*c.Hidden, e.Inner)
 	if e.Bias {
-		add(NormTensor, gateBias, e.Count*e.Inner)
-		add(NormTensor, upBias, e.Count*e.Inner)
-		add(NormTensor, downBias, e.Count*c.Hidden)
+		s.add(NormTensor, gateBias, e.Count*e.Inner)
+		s.add(NormTensor, upBias, e.Count*e.Inner)
+		s.add(NormTensor, downBias, e.Count*c.Hidden)
 	}
-	return list
+	if e.Shared > 0 {
+		s.add(FeedForwardTensor, sharedGate, e.Shared, c.Hidden)
+		s.add(FeedForwardTensor, sharedUp, e.Shared, c.Hidden)
+		s.add(FeedForwardTensor, sharedDown, c.Hidden, e.Shared)
+	}
 }

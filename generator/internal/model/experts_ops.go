@@ -29,6 +29,20 @@ func (p *pass) expertDown(i int) kernels.ExpertDown {
 		Class: p.Class, Workspace: s.expertsWork}
 }
 
+// sharedGateUp and sharedDown are the feed-forward of all rows beside the experts. The first one comes before the results
+// of experts are added to the rows, since both read them.
+func (p *pass) sharedGateUp(i int) kernels.GateUp {
+	op, w := p.gateUp(i, kernels.Handover{}), &p.model.layers[i].shared
+	op.Gate, op.Up, op.Out = w.gate, w.up, p.memory.sharedInner
+	return op
+}
+
+func (p *pass) sharedDown(i int) kernels.Projection {
+	op := p.downProjection(i, kernels.Handover{})
+	op.W, op.In = p.model.layers[i].shared.down, p.memory.sharedInner
+	return op
+}
+
 // sampledExperts launches the experts of the sampled rows of a prefill pass, with ops of the decode class.
 func (p *pass) sampledExperts(i int) {
 	s := p.memory
@@ -38,5 +52,14 @@ func (p *pass) sampledExperts(i int) {
 	down.X, down.RowIndex, down.T, down.Class = s.sampledX, s.sampledIndex, p.Samples, kernels.Decode
 	p.launch(route)
 	p.launch(gateUp)
+	if s.sharedInner.Bytes() == 0 {
+		p.launch(down)
+		return
+	}
+	w, sharedGateUp, sharedDown := &p.model.layers[i].shared, p.sampledGateUp(i), p.sampledDownProjection(i)
+	sharedGateUp.Gate, sharedGateUp.Up, sharedGateUp.Out = w.gate, w.up, s.sharedInner
+	sharedDown.W, sharedDown.In = w.down, s.sharedInner
+	p.launch(sharedGateUp)
 	p.launch(down)
+	p.launch(sharedDown)
 }

@@ -15,7 +15,7 @@ import (
 var families = []string{"llama-2", "llama-3.1", "llama-3.2", "mistral", "qwen2", "qwen2-window", "qwen3", "phi-3",
 	"mistral-3", "ministral-3", "llama-linear", "qwen2-yarn", "phi-4-mini", "smollm3", "granite", "granite-4", "olmo-2",
 	"olmo-3", "glm-4", "gemma-2", "gemma-3-text", "gemma-3", "qwen3-moe", "mixtral", "olmoe",
-	"gpt-oss", "gpt-oss-mxfp4"}
+	"gpt-oss", "gpt-oss-mxfp4", "deepseek-v2-lite", "deepseek-v2", "deepseek-v3", "glm-4.7-flash"}
 
 // checkpoint opens the checkpoint in testdata/name.
 func checkpoint(t testing.TB, name string) (model.Config, model.Tensors) {

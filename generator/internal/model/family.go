@@ -42,7 +42,7 @@ var families = map[string]family{
 	"llama": llama, "mistral": mistral, "ministral3": ministral3, "qwen2": qwen2, "qwen3": qwen3, "phi3": phi3,
 	"smollm3": smolLM3, "granite": granite, "granitemoehybrid": graniteDense, "olmo2": olmo2, "olmo3": olmo3,
 	"gemma2": gemma2, "gemma3_text": gemma3, "glm4": glm4, "qwen3_moe": qwen3MoE, "mixtral": mixtral,
-	"olmoe": olmoe, "gpt_oss": gptOss,
+	"olmoe": olmoe, "gpt_oss": gptOss, "deepseek_v2": deepseek2, "deepseek_v3": deepseek3, "glm4_moe_lite": glm4MoELite,
 }
 
 func everyLayer(f *configFile, _ int) bool { return f.Window != nil }

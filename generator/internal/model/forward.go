@@ -83,9 +83,14 @@ func (p *pass) decodeLayer(i int) {
 // layer launches layer i of a pass of the decode class with this attention.
 func (p *pass) layer(i int, attend kernels.Attend) {
 	var none kernels.Handover
-	qkv, attend := p.deferRoPE(p.qkv(i, none), attend)
-	p.launch(qkv)                                                            // q, k, v = Wqkv·rmsnorm(x); k and v go to the KV pool
-	p.launch(attend)                                                         // attended = softmax(q·K/√d)·V
+	if p.model.Config.Latent != nil {
+		p.keys(i, none)
+		p.attention(i, attend)
+	} else {
+		qkv, attend := p.deferRoPE(p.qkv(i, none), attend)
+		p.launch(qkv)    // q, k, v = Wqkv·rmsnorm(x); k and v go to the KV pool
+		p.launch(attend) // attended = softmax(q·K/√d)·V
+	}
 	p.project(p.outputProjection(i, none), p.model.layers[i].afterAttention) // x += Wo·attended
 	p.feedForward(i, none, none)
 }
@@ -95,7 +100,14 @@ func (p *pass) feedForward(i int, gateUp, down kernels.Handover) {
 	if p.model.layers[i].sparse() {
 		p.launch(p.route(i))        // chosen = the experts of each row, and their weights
 		p.launch(p.expertGateUp(i)) // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x), of each chosen expert
-		p.launch(p.expertDown(i))   // x += Σ weight · Wdown·inner
+		shared := p.memory.sharedInner.Bytes() > 0
+		if shared {
+			p.launch(p.sharedGateUp(i)) // shared = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x)
+		}
+		p.launch(p.expertDown(i)) // x += Σ weight · Wdown·inner
+		if shared {
+			p.launch(p.sharedDown(i)) // x += Wdown·shared
+		}
 		return
 	}
 	p.launch(p.gateUp(i, gateUp))                                            // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x)
@@ -122,19 +134,19 @@ func (p *pass) prefillLayers() {
 	for i := range last {
 		p.capture(i)
 		h := p.handovers(i)
-		p.launch(p.qkv(i, h.qkv))
-		p.launch(p.attend(i, h.attend))
+		p.keys(i, h.qkv)
+		p.attention(i, p.attend(i, h.attend))
 		p.project(p.outputProjection(i, h.output), p.model.layers[i].afterAttention)
 		p.feedForward(i, h.gateUp, h.down)
 	}
 	p.capture(last)
-	p.launch(p.qkv(last, p.handovers(last).qkv))
+	p.keys(last, p.handovers(last).qkv)
 }
 
 // sampledRows launches the rest of a prefill pass, for the sampled rows alone.
 func (p *pass) sampledRows() {
 	last := len(p.model.layers) - 1
-	p.launch(p.attend(last, p.handovers(last).attend))
+	p.attention(last, p.attend(last, p.handovers(last).attend))
 	p.launch(p.gatherSampled())
 	p.project(p.sampledOutputProjection(last), p.model.layers[last].afterAttention)
 	if p.model.layers[last].sparse() {
@@ -162,14 +174,15 @@ func (p *pass) handovers(i int) (h handovers) {
 	m, s := p.model, p.memory
 	w := &m.layers[i]
 	qkv, output, gateUp, down := w.products()
-	if i > 0 && !m.layers[i-1].sparse() {
+	latent := m.Config.Latent != nil // attention takes and leaves rows of float32
+	if i > 0 && !m.layers[i-1].sparse() && !latent {
 		_, _, _, before := m.layers[i-1].products()
 		h.qkv.InputIsRounded = !m.Config.NormsAfter && kernels.HandsOver(before, qkv)
 	}
 	if i+1 == len(m.layers) {
 		return h
 	}
-	if t := kernels.HandoverType(output...); t != 0 {
+	if t := kernels.HandoverType(output...); t != 0 && !latent {
 		h.attend = kernels.Handover{Rounded: s.roundedInner, DType: t}
 		h.output.InputIsRounded = true
 	}
@@ -184,7 +197,7 @@ func (p *pass) handovers(i int) (h handovers) {
 		h.gateUp.Rounded, h.down.InputIsRounded = s.roundedInner, true
 	}
 	next := &m.layers[i+1]
-	if qkv, _, _, _ = next.products(); !m.Config.NormsAfter && kernels.HandsOver(down, qkv) {
+	if qkv, _, _, _ = next.products(); !latent && !m.Config.NormsAfter && kernels.HandsOver(down, qkv) {
 		h.down.Rounded, h.down.Norm = s.roundedHidden, next.attentionNorm
 	}
 	return h

@@ -71,8 +71,11 @@ func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 				continue
 			}
 			found++
-			if !a.AfterQKV {
-				t.Errorf("%+v: attention waits for its QKV before it reads", sh)
+			if latent := m.Config.Latent != nil; a.AfterQKV == latent {
+				t.Errorf("%+v: attention is right after its QKV: %t, and of latents: %t", sh, a.AfterQKV, latent)
+			} else if latent {
+				followsLatentQKV(t, l.ops[i-2:i+2], a, sh)
+				continue
 			}
 			defers := sh.Class == kernels.Decode && (m.Config.Bias || m.Config.HeadNorms || m.Config.WidthNorms) &&
 				a.Queries < 2
@@ -96,7 +99,7 @@ func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 			want += (sh.Queries - 1) * m.Config.Layers
 		}
 		if sh.Class == kernels.Prefill && sh.Samples > 0 {
-			onlySampled(t, l.ops, sh, m.Config.NormsAfter)
+			onlySampled(t, l.ops, sh, m.Config)
 		}
 		if found != want {
 			t.Errorf("%+v: %d attentions, wants %d", sh, found, want)
@@ -104,13 +107,28 @@ func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 	}
 }
 
+// followsLatentQKV checks that attention over latents comes after their QKV and the product of its queries, and before
+// that of its results.
+func followsLatentQKV(t *testing.T, ops []device.Op, a kernels.Attend, sh model.Shape) {
+	t.Helper()
+	qkv, ok := ops[0].(kernels.LatentQKV)
+	absorb, product := ops[1].(kernels.HeadProduct)
+	expand, another := ops[3].(kernels.HeadProduct)
+	if !ok || !product || !another || qkv.Out != a.Q || absorb.Out != a.Q || absorb.In != qkv.Products ||
+		expand.In != a.Out || qkv.T != a.T || absorb.T != a.T || expand.T != a.T || qkv.Layer != a.Layer ||
+		qkv.KV != a.KV || !a.Post.IsZero() || !a.Handover.Rounded.IsZero() {
+		t.Errorf("%+v: attention of layer %d is among %s, %s, %s", sh, a.Layer, ops[0].Kernel(), ops[1].Kernel(),
+			ops[3].Kernel())
+	}
+}
+
 // onlySampled checks that each op after the last attention of a prefill pass has a row index
 // and as many rows as there are samples.
-func onlySampled(t *testing.T, ops []device.Op, sh model.Shape, normsAfter bool) {
+func onlySampled(t *testing.T, ops []device.Op, sh model.Shape, c model.Config) {
 	t.Helper()
 	last, listed, want := len(ops)-1, 0, 5
-	if normsAfter {
-		want += 2
+	if c.NormsAfter || c.Experts != nil && c.Experts.Shared > 0 {
+		want += 2 // norms after, or shared experts
 	}
 	for last >= 0 && ops[last].Kernel() != (kernels.Attend{}).Kernel() {
 		last--
@@ -148,7 +166,7 @@ func onlySampled(t *testing.T, ops []device.Op, sh model.Shape, normsAfter bool)
 		}
 	}
 	if listed != want {
-		t.Errorf("%+v: %d ops of sampled rows, wants %d: gather, output, gate and up, down, head, and norms after", sh,
+		t.Errorf("%+v: %d ops of sampled rows, wants %d: gather, output, gate and up, down, head, and norms after or shared experts", sh,
 			listed, want)
 	}
 }

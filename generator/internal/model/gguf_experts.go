@@ -1,6 +1,9 @@
 package model
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // experts sets the mixture of experts, if the file has one. Layers without a router have one feed-forward. Of a file of
 // Mixtral the architecture is llama. (llama.cpp: src/llama-model.cpp, build_moe_ffn.)
@@ -39,4 +42,13 @@ func (r *ggufReader) experts(c *Config) {
 // ggufGptOss sets what GPT-OSS has beside its experts. The file does not say that yarn's bounds are not rounded.
 func ggufGptOss(r *ggufReader, c *Config) {
 	c.OutputBias, c.RoPE.Whole = r.hasTensor("blk.0.attn_output.bias"), false
+	tokens, _ := r.metadata.Strings("tokenizer.ggml.tokens")
+	for id, token := range tokens[:min(len(tokens), c.Vocab)] {
+		if slices.Contains(gptOssEnds, token) && !slices.Contains(c.EOS, int32(id)) {
+			c.EOS = append(c.EOS, int32(id))
+		}
+	}
 }
+
+// gptOssEnds end an answer: its last message, and a call. generation_config.json has them, and GGUF only the first one.
+var gptOssEnds = []string{"<|return|>", "<|call|>"}

@@ -60,7 +60,8 @@ func same(t testing.TB) func(weights.Tensor) weights.Tensor {
 }
 
 // notInGGUF are the checkpoints whose architecture is not read from GGUF.
-var notInGGUF = map[string]bool{"granite-4": true, "olmo-3": true}
+var notInGGUF = map[string]bool{"granite-4": true, "olmo-3": true, "deepseek-v2-lite": true, "deepseek-v2": true,
+	"deepseek-v3": true, "glm-4.7-flash": true}
 
 // A GGUF file gives the same logits as the checkpoint that it was made from, bit for bit: in bfloat16, float16
 // (Mistral) and float32 (Qwen3), with permuted rows, biases, norms of heads, fused tensors, windows and Llama 3's RoPE.
@@ -303,5 +304,17 @@ func TestRefusedGGUFExperts(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), x.names) {
 			t.Errorf("%s %v: %v, wants a refusal that names %s", x.key, x.value, err, x.names)
 		}
+	}
+}
+
+// A call ends an answer of gpt-oss, also where the metadata name one end alone.
+func TestEndsOfGptOss(t *testing.T) {
+	c, w := checkpoint(t, "gpt-oss")
+	tokens := slices.Repeat([]string{"x"}, c.Vocab+2)
+	tokens[2], tokens[7], tokens[c.Vocab+1] = "<|return|>", "<|call|>", "<|call|>"
+	pairs := append(ggufmake.Pairs(c), ggufmake.Pair{Key: "tokenizer.ggml.tokens", Value: tokens})
+	got, _, err := parseGGUF(t, pairs, ggufmake.Tensors(c, w, same(t)))
+	if err != nil || !slices.Equal(got.EOS, []int32{2, 7}) {
+		t.Errorf("%d, %v", got.EOS, err)
 	}
 }

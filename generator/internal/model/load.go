@@ -109,7 +109,9 @@ func (l *loader) layer(c Config, i int) layer {
 	prefix := layerPrefix(i)
 	name := func(llama string) string { return c.layerName(prefix, llama) }
 	w := layer{output: l.matrix(name(oProj))}
-	if q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim; c.FusedQKV {
+	if q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim; c.Latent != nil {
+		l.latent(&w, c, prefix)
+	} else if c.FusedQKV {
 		qkv := l.tensor(name(qkvProj))
 		w.q, w.k, w.v = l.heads(qkv, 0, q), l.heads(qkv, q, kv), l.rows(qkv, q+kv, kv)
 	} else {
@@ -156,6 +158,9 @@ func (l *loader) experts(w *layer, prefix string) {
 	}
 	if e.Choice {
 		r.choice = l.vector(prefix + routerChoice)
+	}
+	if e.Shared > 0 {
+		w.shared = feedForward{l.matrix(prefix + sharedGate), l.matrix(prefix + sharedUp), l.matrix(prefix + sharedDown)}
 	}
 	if e.Bias {
 		r.gateBias, r.upBias = l.vector(prefix+gateBias), l.vector(prefix+upBias)
@@ -253,7 +258,12 @@ func (l *loader) convert(t weights.Tensor, n int, rows func(dst []byte, first in
 // heads loads n rows of q or k, beginning with row first, in the order of RoPE by halves. Rows of another order are
 // copied.
 func (l *loader) heads(t weights.Tensor, first, n int) kernels.Weight {
-	order := l.model.Config.headOrder()
+	return l.inOrder(t, first, n, l.model.Config.headOrder())
+}
+
+// inOrder loads n rows of a matrix, beginning with row first, of which each len(order) rows come in that order; nil: as
+// they are.
+func (l *loader) inOrder(t weights.Tensor, first, n int, order []int) kernels.Weight {
 	if l.err != nil || order == nil {
 		return l.rows(t, first, n)
 	}

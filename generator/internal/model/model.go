@@ -44,7 +44,14 @@ type layer struct {
 	gate, up                         kernels.Weight // [inner][hidden]; with experts [Count*Experts.Inner][hidden]
 	down                             kernels.Weight // [hidden][inner]; with experts [Count*hidden][Experts.Inner]
 	router                           router         // of a layer with experts
+	shared                           feedForward    // of a layer with experts, of all rows; or none
+	latent                           latentWeights  // in the place of k and v, or none
 	afterAttention, afterFeedForward device.Buffer  // float32 [hidden]: norms of their results; or none
+}
+
+// feedForward is the weights of one beside a layer's experts.
+type feedForward struct {
+	gate, up, down kernels.Weight // [Shared][hidden] twice, [hidden][Shared]
 }
 
 // router is what a layer with experts has beside their matrices.
@@ -60,8 +67,8 @@ func (l *layer) sparse() bool { return !l.router.weights.IsZero() }
 // dense returns the matrices of a layer that a step reads whole.
 func (l *layer) dense() []kernels.Weight {
 	all := []kernels.Weight{l.q, l.k, l.v, l.output}
-	if l.sparse() {
-		return all
+	if all = append(all, l.latent.matrices()...); l.sparse() {
+		return append(all, l.shared.gate, l.shared.up, l.shared.down)
 	}
 	return append(all, l.gate, l.up, l.down)
 }

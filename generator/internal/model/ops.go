@@ -55,12 +55,16 @@ func (m *Model) ropeOf(i int) device.Buffer {
 
 func (p *pass) attend(i int, h kernels.Handover) kernels.Attend {
 	c, s := p.model.Config, p.memory
+	out := s.attended
+	if c.Latent != nil {
+		out = s.latent.sums
+	}
 	return kernels.Attend{
-		Q: s.q, Rows: s.Rows, Slots: s.Slots, KV: s.kvOf(i), Layer: s.kvLayer(i), Out: s.attended,
+		Q: s.q, Rows: s.Rows, Slots: s.Slots, KV: s.kvOf(i), Layer: s.kvLayer(i), Out: out,
 		T: p.Rows, Heads: c.Heads, Scale: c.attentionScale(), Softcap: c.ScoreCap, Sinks: p.model.layers[i].sinks,
 		Window: c.Window(i),
 		Class:  p.Class, Workspace: s.attendWorkspace, Handover: h,
-		AfterQKV: true, Queries: p.Queries,
+		AfterQKV: c.Latent == nil, Queries: p.Queries,
 	}
 }
 

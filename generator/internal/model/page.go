@@ -9,7 +9,11 @@ import (
 // layersKV returns what a page holds of each layer of the model. Families whose layers differ, or that store a latent,
 // differ here.
 func (c Config) layersKV() kernels.KVLayers {
-	return slices.Repeat(kernels.KVLayers{{Heads: c.KVHeads, HeadDim: c.HeadDim}}, c.Layers)
+	each := kernels.LayerKV{Heads: c.KVHeads, HeadDim: c.HeadDim}
+	if c.Latent != nil {
+		each = c.Latent.kv()
+	}
+	return slices.Repeat(kernels.KVLayers{each}, c.Layers)
 }
 
 // poolOf returns a pool whose pages have these layers, without memory. Layers that are all alike need no places of their

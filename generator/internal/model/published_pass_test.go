@@ -20,6 +20,9 @@ func small(c Config) Config {
 		c.Rotated = c.Rotated * 16 / c.HeadDim
 	}
 	c.HeadDim = 16
+	if l := c.Latent; l != nil {
+		c.Latent = &Latent{Rank: 16, QueryRank: min(l.QueryRank, 10), Rope: 6, Nope: 10, Value: 12}
+	}
 	if c.LongFactors != nil {
 		c.ShortFactors, c.LongFactors = c.ShortFactors[:c.rotated()/2], c.LongFactors[:c.rotated()/2]
 	}

@@ -12,7 +12,7 @@ func frequency(theta float64, i, d int) float32 {
 
 // RoPEBytes returns the size of all tables of RoPE on a device.
 func (c Config) RoPEBytes() int64 {
-	return int64(c.ropeTables()) * 4 * int64(c.Context) * int64(c.HeadDim)
+	return int64(c.ropeTables()) * 4 * int64(c.Context) * int64(c.tableDim())
 }
 
 // OnesBytes returns the size of the ones that layers without norms before them have as their norms.
@@ -58,7 +58,7 @@ func ropeTable(c Config) []float32 {
 	}
 	attention := c.RoPE.attention()
 	for position := range c.Context {
-		row := t[position*c.HeadDim:]
+		row := t[position*c.tableDim():]
 		for i, frequency := range frequencies {
 			sin, cos := math.Sincos(float64(float32(position) * frequency))
 			row[2*i], row[2*i+1] = attention*float32(cos), attention*float32(sin)
@@ -69,7 +69,7 @@ func ropeTable(c Config) []float32 {
 
 // identityTable returns a table that rotates nothing.
 func identityTable(c Config) []float32 {
-	t := make([]float32, c.Context*c.HeadDim)
+	t := make([]float32, c.Context*c.tableDim())
 	for i := 0; i < len(t); i += 2 {
 		t[i] = 1
 	}

@@ -71,19 +71,21 @@ type StepMemory struct {
 	counter                  device.Buffer   // uint32 [1]: steps that were staged
 	allocated                []device.Buffer // every allocation, to be freed
 
-	x        device.Buffer // float32 [MaxRows][hidden]: the residual stream
-	q        device.Buffer // float32 [MaxRows][Heads*HeadDim]
-	attended device.Buffer // float32 [MaxRows][Heads*HeadDim]: results of attention
-	inner    device.Buffer // float32 [MaxRows][inner]
-	branch   device.Buffer // float32 [MaxRows][hidden]: results that a norm follows, or none
-	given    device.Buffer // int32 [Slots+1][Context]: the table of GivenDrafter, pinned
-	givenMap *device.Mapped
-	pools    []kernels.KV  // KV, and those of drafter
-	drafter  *StepMemory   // of DraftModel: its rows, pool and buffers, and the same slots; nil: there is none
-	eagle    eagleMemory   // of an EAGLE-3 head
-	view     draftView     // of a draft model with DraftWindow
-	logits   device.Buffer // float32 [MaxSamples][vocab]; of a model for embeddings none
-	edited   device.Buffer // float32 [MaxSamples][vocab]: logits after penalties, biases and mask; none likewise
+	x           device.Buffer // float32 [MaxRows][hidden]: the residual stream
+	q           device.Buffer // float32 [MaxRows][Heads*HeadDim], of latent attention [MaxRows][Heads*(Rank+Rope)]
+	attended    device.Buffer // float32 [MaxRows][Heads*HeadDim]: results of attention; of latent attention Heads*Value
+	inner       device.Buffer // float32 [MaxRows][inner]
+	sharedInner device.Buffer // float32 [MaxRows][Experts.Shared], or none
+	latent      latentMemory  // of latent attention
+	branch      device.Buffer // float32 [MaxRows][hidden]: results that a norm follows, or none
+	given       device.Buffer // int32 [Slots+1][Context]: the table of GivenDrafter, pinned
+	givenMap    *device.Mapped
+	pools       []kernels.KV  // KV, and those of drafter
+	drafter     *StepMemory   // of DraftModel: its rows, pool and buffers, and the same slots; nil: there is none
+	eagle       eagleMemory   // of an EAGLE-3 head
+	view        draftView     // of a draft model with DraftWindow
+	logits      device.Buffer // float32 [MaxSamples][vocab]; of a model for embeddings none
+	edited      device.Buffer // float32 [MaxSamples][vocab]: logits after penalties, biases and mask; none likewise
 
 	vectors   device.Buffer  // float32 [RingSlots][MaxSamples][hidden]: the vector ring of such a model, pinned
 	vectorMap *device.Mapped // the same as the host sees it
@@ -130,6 +132,7 @@ func (s *StepMemory) Activations() []device.Buffer {
 		own = append(own, s.logits, s.edited)
 	}
 	own = append(own, s.expertActivations()...)
+	own = append(own, s.latent.activations()...)
 	if s.branch.Bytes() > 0 {
 		own = append(own, s.branch)
 	}
@@ -140,6 +143,7 @@ func (s *StepMemory) Activations() []device.Buffer {
 		}
 		own = append(own, d.eagle.activations()...)
 		own = append(own, d.expertActivations()...)
+		own = append(own, d.latent.activations()...)
 	}
 	return own
 }
@@ -150,7 +154,11 @@ func (s *StepMemory) expertActivations() []device.Buffer {
 	if s.chosen.Weights.IsZero() {
 		return nil
 	}
-	return []device.Buffer{s.chosen.Weights, s.routeWorkspace.Logits, s.expertsWork.Results}
+	own := []device.Buffer{s.chosen.Weights, s.routeWorkspace.Logits, s.expertsWork.Results}
+	if s.sharedInner.Bytes() > 0 {
+		own = append(own, s.sharedInner)
+	}
+	return own
 }
 
 // Arena returns a buffer that only this step memory has, to identify it.

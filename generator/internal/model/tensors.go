@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"reel.internal/reel/generator/internal/weights"
@@ -41,6 +42,8 @@ type TensorSpec struct {
 	Kind  TensorKind
 	Shape []int // [rows][columns] of a matrix, [length] of a vector
 	parts []int // rows of each weight in a fused matrix; else nil
+	// Unpacked: a device holds the values of a quantised matrix as floats.
+	Unpacked bool
 }
 
 // Elements returns the number of elements.
@@ -130,66 +133,90 @@ func (c Config) layerName(prefix, llama string) string {
 	return prefix + llama
 }
 
+// specs is a list of the tensors of one layer.
+type specs struct {
+	c      Config
+	prefix string // of their names
+	list   []TensorSpec
+}
+
+// add adds a tensor.
+func (s *specs) add(kind TensorKind, name string, shape ...int) {
+	s.list = append(s.list, TensorSpec{Name: s.c.layerName(s.prefix, name), Llama: s.prefix + name, Kind: kind,
+		Shape: shape})
+}
+
+// fused adds a matrix of several weights of that many rows.
+func (s *specs) fused(kind TensorKind, name string, parts ...int) {
+	rows := 0
+	for _, n := range parts {
+		rows += n
+	}
+	s.list = append(s.list, TensorSpec{Name: s.c.layerName(s.prefix, name), Llama: s.prefix + name, Kind: kind,
+		Shape: []int{rows, s.c.Hidden}, parts: parts})
+}
+
 // layerTensors lists the tensors of layer i. Their names begin with its prefix.
-func (c Config) layerTensors(i int) (list []TensorSpec) {
-	prefix := layerPrefix(i)
-	add := func(kind TensorKind, name string, shape ...int) {
-		list = append(list, TensorSpec{Name: c.layerName(prefix, name), Llama: prefix + name, Kind: kind, Shape: shape})
-	}
-	fused := func(kind TensorKind, name string, parts ...int) {
-		rows := 0
-		for _, n := range parts {
-			rows += n
-		}
-		list = append(list, TensorSpec{c.layerName(prefix, name), prefix + name, kind, []int{rows, c.Hidden}, parts})
-	}
-	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+func (c Config) layerTensors(i int) []TensorSpec {
+	s := specs{c: c, prefix: layerPrefix(i)}
 	if !c.NoNormsBefore {
-		add(NormTensor, inputNorm, c.Hidden)
-		add(NormTensor, postAttentionNorm, c.Hidden)
+		s.add(NormTensor, inputNorm, c.Hidden)
+		s.add(NormTensor, postAttentionNorm, c.Hidden)
 	}
 	if c.NormsAfter {
-		add(NormTensor, afterAttentionNorm, c.Hidden)
-		add(NormTensor, afterFeedForwardNorm, c.Hidden)
+		s.add(NormTensor, afterAttentionNorm, c.Hidden)
+		s.add(NormTensor, afterFeedForwardNorm, c.Hidden)
 	}
-	if c.FusedQKV {
-		fused(AttentionTensor, qkvProj, q, kv, kv)
+	if c.Latent != nil {
+		s.latent()
 	} else {
-		add(AttentionTensor, qProj, q, c.Hidden)
-		add(AttentionTensor, kProj, kv, c.Hidden)
-		add(AttentionTensor, vProj, kv, c.Hidden)
+		s.heads()
 	}
-	if c.Bias {
-		add(NormTensor, qBias, q)
-		add(NormTensor, kBias, kv)
-		add(NormTensor, vBias, kv)
-	}
-	if c.HeadNorms {
-		add(NormTensor, qNorm, c.HeadDim)
-		add(NormTensor, kNorm, c.HeadDim)
-	}
-	if c.WidthNorms {
-		add(NormTensor, qNorm, q)
-		add(NormTensor, kNorm, kv)
-	}
-	add(AttentionTensor, oProj, c.Hidden, q)
+	s.add(AttentionTensor, oProj, c.Hidden, c.attendedWidth())
 	if c.OutputBias {
-		add(NormTensor, oBias, c.Hidden)
+		s.add(NormTensor, oBias, c.Hidden)
 	}
 	if c.Sinks {
-		add(NormTensor, sinks, c.Heads)
+		s.add(NormTensor, sinks, c.Heads)
 	}
 	if c.sparse(i) {
-		return append(list, c.expertTensors(prefix)...)
+		s.experts()
+		return s.list
 	}
 	if c.FusedGateUp {
-		fused(FeedForwardTensor, gateUpProj, c.Inner, c.Inner)
+		s.fused(FeedForwardTensor, gateUpProj, c.Inner, c.Inner)
 	} else {
-		add(FeedForwardTensor, gateProj, c.Inner, c.Hidden)
-		add(FeedForwardTensor, upProj, c.Inner, c.Hidden)
+		s.add(FeedForwardTensor, gateProj, c.Inner, c.Hidden)
+		s.add(FeedForwardTensor, upProj, c.Inner, c.Hidden)
 	}
-	add(FeedForwardTensor, downProj, c.Hidden, c.Inner)
-	return list
+	s.add(FeedForwardTensor, downProj, c.Hidden, c.Inner)
+	return s.list
+}
+
+// heads adds the tensors of an attention with keys and values of heads, up to its output projection.
+func (s *specs) heads() {
+	c := s.c
+	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	if c.FusedQKV {
+		s.fused(AttentionTensor, qkvProj, q, kv, kv)
+	} else {
+		s.add(AttentionTensor, qProj, q, c.Hidden)
+		s.add(AttentionTensor, kProj, kv, c.Hidden)
+		s.add(AttentionTensor, vProj, kv, c.Hidden)
+	}
+	if c.Bias {
+		s.add(NormTensor, qBias, q)
+		s.add(NormTensor, kBias, kv)
+		s.add(NormTensor, vBias, kv)
+	}
+	if c.HeadNorms {
+		s.add(NormTensor, qNorm, c.HeadDim)
+		s.add(NormTensor, kNorm, c.HeadDim)
+	}
+	if c.WidthNorms {
+		s.add(NormTensor, qNorm, q)
+		s.add(NormTensor, kNorm, kv)
+	}
 }
 
 // Parameters returns the number of parameters of the model.
@@ -230,11 +257,11 @@ func (c Config) Formats(tensors Tensors) map[string]kernels.DType {
 // CheckOps checks that a GPU has kernels for the formats of weights that one op multiplies. It names them if not.
 func (c Config) CheckOps(formats map[string]kernels.DType) error {
 	var ops [][]string
-	if !c.FusedQKV {
+	if !c.FusedQKV && c.Latent == nil {
 		ops = append(ops, []string{qProj, kProj, vProj})
 	}
 	if !c.FusedGateUp {
-		ops = append(ops, []string{gateProj, upProj}, []string{expertsGate, expertsUp})
+		ops = append(ops, []string{gateProj, upProj}, []string{expertsGate, expertsUp}, []string{sharedGate, sharedUp})
 	}
 	for i := range c.Layers {
 		for _, op := range ops {
@@ -255,20 +282,34 @@ func (c Config) CheckOps(formats map[string]kernels.DType) error {
 
 // Reordered returns the bytes of the rows of q and k that [Load] copies to put them in order.
 func (c Config) Reordered(tensors Tensors) (bytes int64) {
-	if c.headOrder() == nil {
+	if c.Latent == nil && c.headOrder() == nil {
 		return 0
 	}
 	for _, s := range c.Tensors() {
 		t, err := tensors.Tensor(s.Name)
 		switch {
-		case err != nil || t.Conversion != nil: // what is converted is copied anyway
-		case strings.HasSuffix(s.Name, qProj) || strings.HasSuffix(s.Name, kProj):
+		case err != nil:
+		case s.Unpacked && t.DType.Quantised():
+			bytes += 4 * s.Elements()
+		case t.Conversion != nil: // what is converted is copied anyway
+		case s.Unpacked || s.ordered(c):
 			bytes += int64(len(t.Data))
 		case strings.HasSuffix(s.Name, qkvProj):
 			bytes += int64((c.Heads + c.KVHeads) * c.HeadDim * t.DType.Bytes(t.Shape[1]))
 		}
 	}
 	return bytes
+}
+
+// ordered reports whether all rows of a matrix that is not fused come in the order in which a device rotates them.
+func (s TensorSpec) ordered(c Config) bool {
+	names := []string{qProj, kProj}
+	if c.Latent != nil {
+		if names = []string{qProj, queryUpProj, latentProj}; !c.Interleaved {
+			names = nil
+		}
+	}
+	return slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(s.Name, name) })
 }
 
 func (c Config) checkTensors(tensors Tensors) error {
@@ -286,6 +327,8 @@ func (c Config) checkTensors(tensors Tensors) error {
 		case s.Name == tokensName && (t.DType == weights.I64 || t.DType == weights.I32):
 		case !s.Matrix() && (t.DType.Quantised() || dtypes[t.DType] == 0):
 			return fmt.Errorf("%w: %s: %s is %v, but a vector or a router must be float", ErrTensor, t.File, s.Name, t.DType)
+		case s.Unpacked && t.Conversion != nil && t.Conversion.Order != nil:
+			return fmt.Errorf("%w: %s: %s has its columns in another order (desc_act)", ErrTensor, t.File, s.Name)
 		case dtypes[t.DType] == 0:
 			return fmt.Errorf("%w: %s: %s is %v, and config.json has no quantization_config that says what that means",
 				ErrTensor, t.File, s.Name, t.DType)
@@ -314,7 +357,7 @@ func (c Config) checkTensors(tensors Tensors) error {
 }
 
 // redundant reports whether a tensor repeats a fact of the config: the frequencies of
-// RoPE, which old checkpoints hold, a tied head with the same data as the embedding, or any head of a model for
+// RoPE, which old checkpoints hold, layers that guess further tokens, a tied head with the same data as the embedding, or any head of a model for
 // embeddings.
 func (c Config) redundant(tensors Tensors, name string) bool {
 	t, err := tensors.Tensor(name)
@@ -323,6 +366,11 @@ func (c Config) redundant(tensors Tensors, name string) bool {
 	}
 	if strings.HasSuffix(name, ".self_attn.rotary_emb.inv_freq") {
 		return slices.Equal(t.Shape, []int{c.rotated() / 2}) && c.RoPE == RoPEScaling{}
+	}
+	if rest, ok := strings.CutPrefix(name, "model.layers."); ok && c.Further > 0 {
+		layer, _, _ := strings.Cut(rest, ".")
+		n, err := strconv.Atoi(layer)
+		return err == nil && n >= c.Layers && n < c.Layers+c.Further
 	}
 	if c.Embedding != nil && (name == headName || name == ggufOutput) {
 		return true

@@ -74,7 +74,7 @@ func (p Planner) draftNodes(k graphs.Key) int {
 			passes++
 		}
 	}
-	return passes * (10*p.Draft.Config.Layers + 4)
+	return passes * (layerNodes(p.Draft.Config)*p.Draft.Config.Layers + 4)
 }
 
 // checkDraftPacked returns an error for a draft model that a GPU has no kernels for.

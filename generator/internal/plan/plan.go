@@ -104,7 +104,7 @@ func (p Planner) weight(t model.TensorSpec, rows int) int64 {
 
 // format returns the format of a matrix in the checkpoint.
 func (p Planner) format(t model.TensorSpec) kernels.DType {
-	if f, ok := p.Formats[t.Name]; ok {
+	if f, ok := p.Formats[t.Name]; ok && !(t.Unpacked && f.Quantised()) {
 		return f
 	}
 	return kernels.BF16
@@ -115,13 +115,8 @@ func (p Planner) checkPacked() error {
 	if err := p.checkDraftPacked(); err != nil {
 		return err
 	}
-	if err := kernels.CheckPacked(p.Config.HeadDim, p.Config.Hidden, p.Config.Inner); err != nil {
+	if err := p.checkWidths(); err != nil {
 		return err
-	}
-	if e := p.Config.Experts; e != nil {
-		if err := kernels.CheckPacked(p.Config.HeadDim, p.Config.Hidden, e.Inner); err != nil {
-			return fmt.Errorf("experts: %w", err)
-		}
 	}
 	if err := kernels.CheckOrder(p.Ordered != ""); err != nil && !p.AnyFormat {
 		return fmt.Errorf("%s: %w: use --device host, or a checkpoint that was quantised with desc_act false or "+
@@ -139,6 +134,29 @@ func (p Planner) checkPacked() error {
 	}
 	if err := p.Config.CheckOps(p.Formats); err != nil && !p.AnyFormat {
 		return fmt.Errorf("%w%s", err, otherFormat)
+	}
+	return nil
+}
+
+// checkWidths returns an error for dimensions that a GPU has no kernels for.
+func (p Planner) checkWidths() error {
+	c := p.Config
+	headDim := c.HeadDim
+	if l := c.Latent; l != nil {
+		headDim = 0 // keys of heads are never made
+		if err := kernels.CheckLatent(c.Heads, l.Nope, l.Rope, l.Value, l.Rank, l.QueryRank); err != nil {
+			return err
+		}
+	}
+	if err := kernels.CheckPacked(headDim, c.Hidden, c.Inner); err != nil {
+		return err
+	}
+	if e := c.Experts; e != nil {
+		for _, width := range []int{e.Inner, e.Shared} {
+			if err := kernels.CheckPacked(headDim, c.Hidden, width); err != nil {
+				return fmt.Errorf("experts: %w", err)
+			}
+		}
 	}
 	return nil
 }
@@ -163,14 +181,26 @@ func (p Planner) stepMemory(context, batch int) *meter {
 }
 
 // startGraphs returns the number of graphs captured at start and their bytes. Each kernel of
-// a pass is a node of its graph, at most ten a layer.
+// a pass is a node of its graph.
 func (p Planner) startGraphs(context, batch int) (n int, bytes int64) {
 	keys := p.engineOptions(context, batch).Lattice()
 	n = min(len(keys), p.Options.MaxGraphs)
 	for _, k := range keys[:n] {
-		bytes += p.Profile.execBytes + int64(10*p.Config.Layers+8+p.draftNodes(k))*p.Profile.nodeBytes
+		bytes += p.Profile.execBytes + int64(layerNodes(p.Config)*p.Config.Layers+8+p.draftNodes(k))*p.Profile.nodeBytes
 	}
 	return n, bytes
+}
+
+// layerNodes returns the most kernels of a layer: ten, and more for latents and for shared experts.
+func layerNodes(c model.Config) int {
+	n := 10
+	if c.Latent != nil {
+		n += 8
+	}
+	if c.Experts != nil && c.Experts.Shared > 0 {
+		n += 4
+	}
+	return n
 }
 
 // choose returns the context and the batch: the flags' values, or the model's context and

@@ -120,6 +120,7 @@ func (s *Server) promptTokens(model *Model, m *protocol.Generate, user engine.Us
 		return nil, place, e
 	}
 	if model.Chat != nil {
+		text = begun(text, m, model.Chat.Answers().Form)
 		place = placeOf(text, model.Chat.Answers().Form)
 	}
 	if tokens, e = s.encode(model, text, m.Prompt != nil, user); e != nil {

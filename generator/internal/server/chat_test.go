@@ -90,11 +90,12 @@ func TestWelcomeNamesSkills(t *testing.T) {
 	defaults := protocol.DefaultSampling()
 	for _, form := range []calls.Form{
 		{}, {Tools: true}, {Tools: true, Family: calls.Tagged}, {Family: calls.Bare}, {Begin: "<think>", End: "</think>"},
+		{Channels: true},
 	} {
 		f.SetChat(&fakeChat{answers: Answers{Form: form}}, &defaults)
 		c.send(&protocol.Hello{Version: protocol.Version})
 		w := expect[protocol.Welcome](c)
-		if tools := form.Tools && form.Family == calls.Tagged; w.Tools != tools || w.Reasoning != (form.Begin != "") {
+		if tools := form.Tools && form.Family == calls.Tagged; w.Tools != tools || w.Reasoning != (form.Begin != "" || form.Channels) {
 			t.Errorf("%+v: welcome says %v, %v", form, w.Tools, w.Reasoning)
 		}
 	}

@@ -129,7 +129,7 @@ func (m *Model) welcome() *protocol.Welcome {
 	}
 	if m.Chat != nil {
 		form := m.Chat.Answers().Form
-		w.Chat, w.Tools, w.Reasoning = true, form.Tools && form.Family != calls.None, form.Begin != ""
+		w.Chat, w.Tools, w.Reasoning = true, form.Tools && form.Family != calls.None, form.Reasons()
 	}
 	return w
 }

@@ -32,7 +32,7 @@ func newReading(model *Model, m *protocol.Generate, prompt []int32, place calls.
 		return nil
 	}
 	a := model.Chat.Answers()
-	if (a.Form.Family == calls.None || tools == nil) && (a.Form.End == "" || !apart) {
+	if (a.Form.Family == calls.None || tools == nil) && !(apart && a.Form.Reasons()) {
 		return nil
 	}
 	o := calls.Options{
@@ -89,6 +89,15 @@ func toolNames(m *protocol.Generate) (names []string) {
 		names = append(names, t.Name)
 	}
 	return names
+}
+
+// begun returns a request's prompt, with the beginning of the answer that a format bounds if the model writes it into a
+// channel.
+func begun(prompt marked.Text, m *protocol.Generate, f calls.Form) marked.Text {
+	if f.Channels && m.Format != nil && m.Messages != nil {
+		return prompt.Append(calls.Final, false)
+	}
+	return prompt
 }
 
 // placeOf returns where a prompt ends, as the template's own tags at its end say.

@@ -64,6 +64,9 @@ func TestDividedTokens(t *testing.T) {
 	single, stop, typed := asking("", 1), asking("", 1), asking("", 1)
 	typed.Tools = new(`[{"function":{"name":"get","parameters":{"properties":{"a":{"type":"string"}}}}}]`)
 	single.ParallelToolCalls, stop.Stop = new(false), []string{"END", `"x"}`}
+	channels := Answers{Form: calls.Form{Family: calls.Channelled, Tools: true, Channels: true}, Control: map[int32]string{
+		0: "<|channel|>", 2: "<|message|>", 5: "<|end|>", 6: "<|start|>", 8: "<|channel|>", 10: "<|message|>", 12: "<|call|>",
+	}}
 	for name, c := range map[string]struct {
 		a      Answers
 		g      *protocol.Generate
@@ -96,6 +99,10 @@ func TestDividedTokens(t *testing.T) {
 		"parameters between control tokens": {glm, typed, []string{"", "get", "", "a", "", "", "x", "", "", "b"},
 			[]string{"||", "||", "||", `||0 get {"a": "`, "||", "||", "||x", `||"`, "||}", "|b|"},
 			[]int{1, 1, 1, 1, 1, 6, 7, 8, 9, 10}, false},
+		"channels": {channels, asking("", 1), []string{"", "analysis", "", "a", " b", "", "", "assistant to=functions.get", "",
+			"commentary json", "", `{"x": 1}`, ""},
+			[]string{"||", "||", "||", "a||", " b||", "||", "||", "||", "||", "||", "||", `||0 get {"x": 1}`, "||"},
+			[]int{1, 1, 3, 4, 5, 6, 7, 7, 7, 7, 11, 12, 13}, false},
 		"the only call": {hermes, single, []string{`<tool_call>{"name": "get", `, `"arguments": {`, `"x": 1}, `, "z"},
 			[]string{"||", "||0 get {", `||"x": 1}`}, []int{0, 2, 3}, true},
 		"a stop string": {hermes, stop, []string{"a E", "N", "D<tool_call>"}, []string{"|a |", "||", "||"}, []int{0, 0, 3},
@@ -133,6 +140,28 @@ func TestDividedFormats(t *testing.T) {
 				t.Errorf("%q: %q, want %q", text, lines, want)
 			}
 		}
+	}
+}
+
+// The answer that a format bounds has its channel in the prompt, and has no other.
+func TestFormatsInAChannel(t *testing.T) {
+	channels, format := calls.Form{Channels: true}, asking("", 1)
+	format.Format = &protocol.Format{JSON: true}
+	raw := generate(1, "x", 1)
+	raw.Format = format.Format
+	prompt := func() marked.Text { return marked.Trusted("<|start|>assistant") }
+	if got := begun(prompt(), format, channels); got.String() != "<|start|>assistant<|channel|>final<|message|>" || got[0].Data {
+		t.Errorf("%v", got)
+	}
+	for _, other := range []marked.Text{begun(prompt(), asking("", 1), channels), begun(prompt(), raw, channels),
+		begun(prompt(), format, calls.Form{Begin: "<think>", End: "</think>"})} {
+		if other.String() != "<|start|>assistant" {
+			t.Errorf("%v", other)
+		}
+	}
+	model := &Model{Chat: &fakeChat{answers: Answers{Form: channels}}}
+	if newReading(model, format, nil, calls.Before) != nil {
+		t.Error("the text of a format is divided")
 	}
 }
 

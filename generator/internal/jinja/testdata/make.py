@@ -296,6 +296,29 @@ SNIPPETS = [
     "{{ true == 1 }}", "{{ (1, 2) }}", "{{ [\"it's\"] }}", "{{ lipsum is defined }}", "{% for c in 'é' %}{{ loop.length }}{% endfor %}", "{{ not 1 }}", "{{ {true: 1, 1: 2}|length }}",
 ]
 
+FAMILIES["gpt-oss"] = Path(__file__).with_name("harmony.jinja").read_text()
+
+# What gpt-oss's template sees beside messages with a role and content.
+CALL = {"function": {"name": "weather", "arguments": {"city": "Köln", "days": [1, 2.5], "unit": None}}}
+WEATHER = {"type": "function", "function": {"name": "weather", "description": "Tells the weather.", "parameters": {"type": "object", "required": ["city"], "properties": {
+    "city": {"type": "string", "description": "The place"}, "unit": {"type": "string", "enum": ["C", "F"], "default": "C", "nullable": True}, "days": {"type": "array", "items": {"type": "number"}, "nullable": True},
+    "spots": {"type": "array", "items": {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "boolean"}}, "required": ["x"]}}, "any": {"type": "array"},
+    "kind": {"oneOf": [{"type": "string", "description": "a name"}, {"type": "number", "default": 3}], "default": "x"}, "both": {"type": ["string", "integer"]}, "one": {"type": ["integer"]}, "free": {}, "deep": {"type": "object"}}}}}
+NOW_TOOL = {"type": "function", "function": {"name": "now", "description": "Tells the time."}}
+HARMONY = [
+    {"messages": [{"role": "user", "content": "Hi"}], "tools": [WEATHER, NOW_TOOL]},
+    {"messages": [{"role": "developer", "content": "Be terse."}, {"role": "user", "content": "Weather?"}, {"role": "assistant", "content": "", "thinking": "I ask.", "tool_calls": [CALL]}, {"role": "tool", "content": "{\"t\": 3}"}], "tools": [WEATHER]},
+    {"messages": [{"role": "user", "content": "Weather?"}, {"role": "assistant", "content": "I look.", "tool_calls": [CALL]}, {"role": "tool", "content": "<3°>"}, {"role": "assistant", "content": "Cold.", "thinking": "3 is cold."}, {"role": "user", "content": "So?"}], "tools": [WEATHER]},
+    {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "thinking": "c"}], "reasoning_effort": "high", "identity": "You are one.", "builtin_tools": ["python"]},
+    {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "thinking": "c", "tool_calls": [CALL]}]},
+    {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "<|channel|>final<|message|>b"}]},
+    {"messages": [{"role": "tool", "content": "a"}]},
+]
+
+def literal(value):
+    """A value as an expression of Jinja2."""
+    return json.dumps(value, ensure_ascii=False).replace("null", "none")
+
 CONSTRUCTS = Path(__file__).with_name("constructs.txt").read_text().split("\n----\n")
 
 CONVERSATIONS = {
@@ -319,6 +342,9 @@ def main():
     jobs = [(name, t, c, go) for name, t in FAMILIES.items() for c in CONVERSATIONS for go in (True, False)]
     jobs += [(t, t, c, True) for t in SNIPPETS for c in ("one", "long")]
     jobs += [(t, t, "one", True) for t in CONSTRUCTS]
+    for variables in HARMONY:
+        t = "".join("{%%- set %s = %s %%}" % (name, literal(value)) for name, value in variables.items()) + FAMILIES["gpt-oss"]
+        jobs += [(t, t, "one", go) for go in (True, False)]
     for name, template, conversation, go in jobs:
         messages = [{"role": r, "content": c} for r, c in CONVERSATIONS[conversation]]
         cases.append({"template": name, "conversation": conversation, "add_generation_prompt": go, **render(template, messages, tokens, go)})

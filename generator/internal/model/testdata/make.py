@@ -22,8 +22,8 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (Gemma2Config, Gemma2ForCausalLM, Gemma3Config, Gemma3ForCausalLM, Gemma3ForConditionalGeneration,
-                          Gemma3TextConfig, Glm4Config, Glm4ForCausalLM, GptOssConfig, GptOssForCausalLM, GraniteConfig,
+from transformers import (DeepseekV2Config, DeepseekV2ForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, Gemma2Config, Gemma2ForCausalLM, Gemma3Config, Gemma3ForCausalLM, Gemma3ForConditionalGeneration,
+                          Gemma3TextConfig, Glm4Config, Glm4ForCausalLM, Glm4MoeLiteConfig, Glm4MoeLiteForCausalLM, GptOssConfig, GptOssForCausalLM, GraniteConfig,
                           GraniteForCausalLM, GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM, LlamaConfig,
                           LlamaForCausalLM, Ministral3Config, Ministral3ForCausalLM, Mistral3Config,
                           Mistral3ForConditionalGeneration, MistralConfig, MistralForCausalLM, MixtralConfig,
@@ -44,6 +44,11 @@ GEMMA = dict(TINY, intermediate_size=64, num_hidden_layers=4, sliding_window=24)
 SIGLIP = dict(model_type="siglip_vision_model", hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
               patch_size=14, image_size=28, vision_use_head=False)
 LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, low_freq_factor=1.0, high_freq_factor=4.0)
+LATENT = dict({k: v for k, v in SMALL.items() if k != "num_hidden_layers"}, hidden_size=32, intermediate_size=64,
+              num_attention_heads=2, num_key_value_heads=2, kv_lora_rank=48, qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_dim=32,
+              n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=32)
+LATENT_YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=128, beta_fast=32.0,
+                   beta_slow=1.0, mscale=0.9, mscale_all_dim=0.7)
 GPT_OSS = dict(rope_type="yarn", rope_theta=150000.0, factor=4.0, original_max_position_embeddings=128, beta_fast=32.0,
                beta_slow=1.0, truncate=False)
 
@@ -137,10 +142,22 @@ FAMILIES = {
     "gpt-oss-mxfp4": (GptOssForCausalLM, GptOssConfig(
         **dict(SMALL, hidden_size=32, intermediate_size=64), vocab_size=269, num_attention_heads=2, num_key_value_heads=2,
         head_dim=32, num_local_experts=4, num_experts_per_tok=2, sliding_window=24, rope_parameters=GPT_OSS), "bfloat16", None),
+    "deepseek-v2-lite": (DeepseekV2ForCausalLM, DeepseekV2Config(
+        **LATENT, num_hidden_layers=3, vocab_size=273, q_lora_rank=None, n_shared_experts=2, first_k_dense_replace=1,
+        rope_parameters=dict(LATENT_YARN, mscale=0.707, mscale_all_dim=0.707)), "bfloat16", None),
+    "deepseek-v2": (DeepseekV2ForCausalLM, DeepseekV2Config(
+        **LATENT, num_hidden_layers=2, vocab_size=267, q_lora_rank=32, n_shared_experts=1, first_k_dense_replace=0,
+        topk_method="group_limited_greedy", n_group=4, topk_group=2, routed_scaling_factor=2.5), "bfloat16", None),
+    "deepseek-v3": (DeepseekV3ForCausalLM, DeepseekV3Config(
+        **LATENT, num_hidden_layers=2, vocab_size=271, q_lora_rank=64, n_shared_experts=1, first_k_dense_replace=1, n_group=4,
+        topk_group=2, rope_parameters=LATENT_YARN), "bfloat16", None),
+    "glm-4.7-flash": (Glm4MoeLiteForCausalLM, Glm4MoeLiteConfig(
+        **dict(LATENT, qk_nope_head_dim=32), num_hidden_layers=2, vocab_size=277, q_lora_rank=32, rms_norm_eps=1e-5,
+        rope_parameters=dict(rope_type="default", rope_theta=1e6)), "bfloat16", None),
 }
 
 # Folders with the experts of a layer in one tensor, as save_pretrained writes them on request.
-STACKED = {"mixtral"}
+STACKED = {"mixtral", "deepseek-v2", "glm-4.7-flash"}
 
 
 def randomise(model, generator):
@@ -155,6 +172,9 @@ def randomise(model, generator):
             p.data = noise / p.shape[1 if model.config.model_type == "gpt_oss" else 2] ** 0.5
         else:
             p.data = noise / p.shape[1] ** 0.5
+    for name, b in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            b.data = 0.2 * torch.randn(b.shape, generator=generator)
     model.tie_weights()
 
 
