@@ -143,7 +143,7 @@ func rowsProduct(h *device.Host, w Weight, begin, end int, x []float32, T int, t
 		}
 	case T == 1 && quantisedDots(h, w, begin, end, x, to):
 	default:
-		decodedProduct(h, w, begin, end, x[:T*w.Cols], T, to)
+		decodedProduct(h, w, begin, end, x[:T*w.Cols], to)
 	}
 }
 
@@ -151,18 +151,11 @@ func rowsProduct(h *device.Host, w Weight, begin, end int, x []float32, T int, t
 const togetherRows = 4
 
 // decodedProduct is rowsProduct by way of decoded rows.
-func decodedProduct(h *device.Host, w Weight, begin, end int, x []float32, T int, to sums) {
-	values, out := h.Scratch(togetherRows*w.Cols), h.Scratch(togetherRows*T)
+func decodedProduct(h *device.Host, w Weight, begin, end int, x []float32, to sums) {
+	values := h.Scratch(togetherRows * w.Cols)
 	for r := begin; r < end; r += togetherRows {
-		n := min(togetherRows, end-r)
-		vec.DotRows(out, w.values(h, r, r+n, values), x, w.Cols, T)
-		for i := range n {
-			for t := range T {
-				to.put(t, r+i, out[i*T+t])
-			}
-		}
+		vec.Products(to.y[r:], x, w.values(h, r, min(end, r+togetherRows), values), w.Cols, to.stride, to.add)
 	}
-	h.Return(out)
 	h.Return(values)
 }
 

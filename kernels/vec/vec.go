@@ -77,6 +77,33 @@ func DotRows(out, a, rows []float32, d, stride int) {
 	}
 }
 
+// Products sets y[t·stride+i] to the dot product of row t of x and row i of rows, or adds it to that if add is set. Rows
+// have d elements. y ends with the last product, or later.
+func Products(y, x, rows []float32, d, stride int, add bool) {
+	n, T := len(rows)/d, len(x)/d
+	if n == 0 || T == 0 {
+		return
+	}
+	_ = y[(T-1)*stride+n-1]
+	if d%lanes == 0 && products(y, x, rows, d, T, n, stride, add) {
+		return
+	}
+	if !add {
+		DotRows(y, x, rows, d, stride)
+		return
+	}
+	var part [lanes]float32
+	for t := range T {
+		for i := 0; i < n; i += lanes {
+			few := min(lanes, n-i)
+			DotRows(part[:few], x[t*d:][:d], rows[i*d:(i+few)*d], d, few)
+			for j, v := range part[:few] {
+				y[t*stride+i+j] += v
+			}
+		}
+	}
+}
+
 // AddScaledRows adds f[h·stride+i] times row i of rows to dst[h·d:(h+1)·d], row after row. rows has rows of d elements.
 // f ends with the last factor, or later.
 func AddScaledRows(dst, rows, f []float32, d, stride int) {

@@ -32,13 +32,26 @@ func dotRows(out, a, rows []float32, n, d, stride int) bool {
 	switch heads := len(a) / d; {
 	case mayDotColumns(n, d, heads):
 		dotRows16AVX512(&out[0], &a[0], &rows[0], d, heads, stride)
-	case useAVX512 && d >= maxColumns && heads%4 == 0:
-		dotTilesAVX512(&out[0], &a[0], &rows[0], n, d, heads, stride)
+	case useAVX512 && d >= maxColumns:
+		productsAVX512(&out[0], &a[0], &rows[0], d, heads, n, stride, 0)
 	case useAVX2:
 		dotRowsAVX2(&out[0], &a[0], &rows[0], n, d, heads, stride)
 	default:
 		return false
 	}
+	return true
+}
+
+// products returns false if it did nothing.
+func products(y, x, rows []float32, d, T, n, stride int, add bool) bool {
+	if !useAVX512 {
+		return false
+	}
+	adds := 0
+	if add {
+		adds = 1
+	}
+	productsAVX512(&y[0], &x[0], &rows[0], d, T, n, stride, adds)
 	return true
 }
 

@@ -126,23 +126,30 @@ func TestSumOfNegativeZeros(t *testing.T) {
 	}
 }
 
-// Products of many rows in tiles of 4 by 4 have the bits of Dot.
-func TestTilesEqualDot(t *testing.T) {
-	r := rand.New(rand.NewPCG(rand.Uint64(), 9))
-	for _, d := range []int{256, 272, 896} {
+// Products of several rows have the bits of Dot, stored or added, and nothing beside them is written.
+func TestProductsEqualDot(t *testing.T) {
+	r := rand.New(rand.NewPCG(rand.Uint64(), 10))
+	for _, d := range []int{1, 15, 16, 33, 48, 256, 896} {
 		for n := 1; n <= 9; n++ {
-			heads, stride := 4*(1+r.IntN(3)), n+r.IntN(3)
-			a, rows := random(r, heads*d), random(r, n*d)
-			want := random(r, heads*stride)
-			got := slices.Clone(want)
+			T, add := 1+r.IntN(11), r.IntN(2) == 1
+			stride := n + r.IntN(3)
+			x, rows, before := random(r, T*d), random(r, n*d), random(r, T*stride+16)
+			want := slices.Clone(before)
 			without(func() {
-				for i := range heads * n {
-					want[i/n*stride+i%n] = Dot(a[i/n*d:][:d], rows[i%n*d:][:d])
+				for i := range T * n {
+					v := Dot(x[i/n*d:][:d], rows[i%n*d:][:d])
+					if add {
+						v += want[i/n*stride+i%n]
+					}
+					want[i/n*stride+i%n] = v
 				}
 			})
-			DotRows(got, a, rows, d, stride)
-			if !sameBits(got, want) {
-				t.Errorf("%d heads, %d rows of %d: %v, want %v", heads, n, d, got, want)
+			for name, way := range ways {
+				got := slices.Clone(before)
+				way(func() { Products(got, x, rows, d, stride, add) })
+				if !sameBits(got, want) {
+					t.Errorf("%s, %d by %d rows of %d, added %v: %v, want %v", name, T, n, d, add, got, want)
+				}
 			}
 		}
 	}
