@@ -18,6 +18,8 @@ func scaleMaxLanes(x []float32, scale float32, most *[lanes]float32) { scaleMaxG
 
 func expSum(x []float32, most float32, sum *[lanes]float32) { expSumGo(x, most, sum) }
 
+func gate(x, up []float32, linear, cubic float32) { gateGo(x, up, linear, cubic) }
+
 func useQuantised() bool { return false }
 
 func (l *blockLoops) fastest() dotsFunc { return l.dots }
