@@ -153,8 +153,11 @@ const togetherRows = 4
 // decodedProduct is rowsProduct by way of decoded rows.
 func decodedProduct(h *device.Host, w Weight, begin, end int, x []float32, to sums) {
 	values := h.Scratch(togetherRows * w.Cols)
-	for r := begin; r < end; r += togetherRows {
-		vec.Products(to.y[r:], x, w.values(h, r, min(end, r+togetherRows), values), w.Cols, to.stride, to.add)
+	for r := begin; r < end; {
+		next := min(end, r+togetherRows)
+		ahead := w.rows(h, next, min(end, next+togetherRows))
+		vec.Products(to.y[r:], x, w.values(h, r, next, values), w.Cols, to.stride, to.add, ahead)
+		r = next
 	}
 	h.Return(values)
 }

@@ -13,6 +13,14 @@
 	VADDPS  Z26, C, C      \
 	VADDPS  Z27, D, D
 
+// ROW2 is ROW4 for two rows of x.
+#define ROW2(P, A, B) \
+	VMOVUPS P, Z20        \
+	VMULPS  Z16, Z20, Z24 \
+	VMULPS  Z17, Z20, Z25 \
+	VADDPS  Z24, A, A     \
+	VADDPS  Z25, B, B
+
 // HALVES leaves the partial sums of A, B, C and D, folded by halves twice, in the four quarters of A.
 #define HALVES(A, B, C, D) \
 	VSHUFF32X4 $0x44, B, A, Z20   \
@@ -38,53 +46,80 @@
 	VSHUFPS   $0xdd, Z22, Z20, Z23 \
 	VADDPS    Z23, Z21, A
 
-// PUT stores the products of a row of x, in SUM, at AX, or adds them to what is there. K2 is the weight's rows, K3 those
-// of them whose products are added.
+// LAST folds the four partial sums in each quarter of A, and leaves the sums in the first four elements.
+#define LAST(A) \
+	VPERMILPS   $0x4e, A, Z20 \
+	VADDPS      Z20, A, A     \
+	VMOVSHDUP   A, Z20        \
+	VADDPS      Z20, A, A     \
+	VCOMPRESSPS A, K1, A
+
+// ADD4 adds what is at DX, and a stride of R12 bytes apart behind it, to X0, X1, X2 and X3.
+#define ADD4 \
+	LEAQ   (DX)(R12*2), AX    \
+	VADDPS (DX), X0, X0       \
+	VADDPS (DX)(R12*1), X1, X1 \
+	VADDPS (AX), X2, X2       \
+	VADDPS (AX)(R12*1), X3, X3
+
+// PUT stores the products in SUM with the rows in K2 at AX, or adds those in K3 to what is there.
 #define PUT(SUM) \
 	VMOVUPS.Z (AX), K3, Z20     \
 	VADDPS    Z20, SUM, K3, SUM \
 	VMOVUPS   SUM, K2, (AX)
 
-// func productsAVX512(y, x, rows *float32, d, T, n, stride, add int)
+// FETCH fetches the next R15 lines that will be read.
+#define FETCH(line, none) \
+	MOVQ  lines+72(FP), R15 \
+	MOVQ  ahead+64(FP), AX  \
+	TESTQ R15, R15          \
+	JZ    none              \
+line: \
+	PREFETCHT1 (AX)      \
+	ADDQ       $64, AX   \
+	DECQ       R15       \
+	JNZ        line      \
+	MOVQ       AX, ahead+64(FP) \
+none:
+
+// func productsAVX512(y, x, rows *float32, d, T, n, stride, add int, ahead *byte, lines int)
 //
 // Four rows of the weight by four of x have 16 registers of partial sums. Of fewer than four rows of the weight the last
-// is taken again and its products are not stored.
-TEXT ·productsAVX512(SB), NOSPLIT, $0-64
-	MOVQ d+24(FP), R14
-	SHLQ $2, R14           // bytes of a row
-	LEAQ (R14)(R14*2), R13
-	MOVQ stride+48(FP), R12
-	SHLQ $2, R12
-	MOVQ rows+16(FP), DI
-	MOVQ n+40(FP), BX
-	MOVL $0x1111, AX
-	KMOVW AX, K1 // the first of each quarter
+// is taken again and its products are not stored. The rows end at DI, R9, R10 and R11, for an index that rises to 0.
+TEXT ·productsAVX512(SB), NOSPLIT, $0-80
+	MOVQ  d+24(FP), R14
+	SHLQ  $2, R14           // bytes of a row
+	LEAQ  (R14)(R14*2), R13
+	MOVQ  stride+48(FP), R12
+	SHLQ  $2, R12
+	MOVQ  rows+16(FP), DI
+	MOVQ  n+40(FP), BX
+	MOVL  $0x1111, AX
+	KMOVW AX, K1            // the first of each quarter
 
 rows4:
-	// The rows end at DI, R9, R10 and R11, for an index that rises to 0.
-	ADDQ    R14, DI
-	MOVL    $1, AX
-	MOVQ    DI, R9
-	CMPQ    BX, $2
-	JLT     rowsset
-	ADDQ    R14, R9
-	MOVL    $3, AX
+	ADDQ R14, DI
+	LEAQ (DI)(R14*1), R9
+	LEAQ (DI)(R14*2), R10
+	LEAQ (DI)(R13*1), R11
+	MOVL $15, AX
+	CMPQ BX, $4
+	JGE  rowsset
+	MOVQ R10, R11
+	MOVL $7, AX
+	CMPQ BX, $3
+	JEQ  rowsset
+	MOVQ R9, R10
+	MOVQ R9, R11
+	MOVL $3, AX
+	CMPQ BX, $2
+	JEQ  rowsset
+	MOVQ DI, R9
+	MOVQ DI, R10
+	MOVQ DI, R11
+	MOVL $1, AX
 
 rowsset:
-	MOVQ R9, R10
-	CMPQ BX, $3
-	JLT  rowsset3
-	ADDQ R14, R10
-	MOVL $7, AX
-
-rowsset3:
-	MOVQ R10, R11
-	CMPQ BX, $4
-	JLT  rowsset4
-	ADDQ R14, R11
-	MOVL $15, AX
-
-rowsset4:
 	KMOVW AX, K2
 	CMPQ  add+56(FP), $0
 	JNE   adds
@@ -98,7 +133,7 @@ adds:
 
 tile4:
 	CMPQ   R8, $4
-	JLT    tile1
+	JLT    tile2
 	MOVQ   R14, CX
 	NEGQ   CX
 	VPXORD Z0, Z0, Z0
@@ -131,6 +166,7 @@ loop4:
 	ADDQ    $64, CX
 	JNZ     loop4
 
+	FETCH(line4, put4)
 	HALVES(Z0, Z1, Z2, Z3)
 	HALVES(Z4, Z5, Z6, Z7)
 	HALVES(Z8, Z9, Z10, Z11)
@@ -139,18 +175,73 @@ loop4:
 	VEXTRACTF32X4 $1, Z0, X1
 	VEXTRACTF32X4 $2, Z0, X2
 	VEXTRACTF32X4 $3, Z0, X3
-	MOVQ          DX, AX
-	PUT(Z0)
-	ADDQ          R12, AX
-	PUT(Z1)
-	ADDQ          R12, AX
-	PUT(Z2)
-	ADDQ          R12, AX
-	PUT(Z3)
-	LEAQ          (DX)(R12*4), DX
 	ADDQ          R13, SI
 	SUBQ          $4, R8
-	JMP           tile4
+	CMPQ          BX, $4
+	JLT           part4
+	CMPQ          add+56(FP), $0
+	JEQ           whole4
+	ADD4
+
+whole4:
+	LEAQ    (DX)(R12*2), AX
+	VMOVUPS X0, (DX)
+	VMOVUPS X1, (DX)(R12*1)
+	VMOVUPS X2, (AX)
+	VMOVUPS X3, (AX)(R12*1)
+	LEAQ    (AX)(R12*2), DX
+	JMP     tile4
+
+part4:
+	MOVQ DX, AX
+	PUT(Z0)
+	ADDQ R12, AX
+	PUT(Z1)
+	ADDQ R12, AX
+	PUT(Z2)
+	ADDQ R12, AX
+	PUT(Z3)
+	LEAQ (AX)(R12*1), DX
+	JMP  tile4
+
+tile2:
+	CMPQ   R8, $2
+	JLT    tile1
+	MOVQ   R14, CX
+	NEGQ   CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+
+loop2:
+	VMOVUPS (SI), Z16
+	VMOVUPS (SI)(R14*1), Z17
+	ROW2((DI)(CX*1), Z0, Z1)
+	ROW2((R9)(CX*1), Z4, Z5)
+	ROW2((R10)(CX*1), Z8, Z9)
+	ROW2((R11)(CX*1), Z12, Z13)
+	ADDQ    $64, SI
+	ADDQ    $64, CX
+	JNZ     loop2
+
+	FETCH(line2, put2)
+	HALVES(Z0, Z4, Z8, Z12)
+	HALVES(Z1, Z5, Z9, Z13)
+	LAST(Z0)
+	LAST(Z1)
+	MOVQ DX, AX
+	PUT(Z0)
+	ADDQ R12, AX
+	PUT(Z1)
+	LEAQ (AX)(R12*1), DX
+	ADDQ R14, SI
+	SUBQ $2, R8
+	JMP  tile2
 
 tile1:
 	TESTQ  R8, R8
@@ -176,19 +267,11 @@ loop1:
 	ADDQ    $64, CX
 	JNZ     loop1
 
+	FETCH(line1, put1)
 	HALVES(Z0, Z4, Z8, Z12)
-	VPXORD     Z1, Z1, Z1
-	VUNPCKLPD  Z1, Z0, Z2         // the first two of each quarter
-	VUNPCKHPD  Z1, Z0, Z3         // the others
-	VADDPS     Z3, Z2, Z0
-	VMOVSHDUP  Z0, Z1
-	VADDPS     Z1, Z0, Z0
-	VCOMPRESSPS Z0, K1, Z0
-	MOVQ       DX, AX
+	LAST(Z0)
+	MOVQ DX, AX
 	PUT(Z0)
-	ADDQ       R12, DX
-	DECQ       R8
-	JMP        tile1
 
 next:
 	MOVQ R11, DI

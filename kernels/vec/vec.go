@@ -78,14 +78,14 @@ func DotRows(out, a, rows []float32, d, stride int) {
 }
 
 // Products sets y[t·stride+i] to the dot product of row t of x and row i of rows, or adds it to that if add is set. Rows
-// have d elements. y ends with the last product, or later.
-func Products(y, x, rows []float32, d, stride int, add bool) {
+// have d elements. y ends with the last product, or later. ahead is what is read next: it may be fetched meanwhile.
+func Products(y, x, rows []float32, d, stride int, add bool, ahead []byte) {
 	n, T := len(rows)/d, len(x)/d
 	if n == 0 || T == 0 {
 		return
 	}
 	_ = y[(T-1)*stride+n-1]
-	if d%lanes == 0 && products(y, x, rows, d, T, n, stride, add) {
+	if d%lanes == 0 && products(y, x, rows, d, T, n, stride, add, ahead) {
 		return
 	}
 	if !add {

@@ -1,6 +1,10 @@
 package vec
 
-import "golang.org/x/sys/cpu"
+import (
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+)
 
 // useAVX2 selects the assembly. Tests turn it off to compare with the Go loops.
 var useAVX2 = cpu.X86.HasAVX2
@@ -33,7 +37,7 @@ func dotRows(out, a, rows []float32, n, d, stride int) bool {
 	case mayDotColumns(n, d, heads):
 		dotRows16AVX512(&out[0], &a[0], &rows[0], d, heads, stride)
 	case useAVX512 && d >= maxColumns:
-		productsAVX512(&out[0], &a[0], &rows[0], d, heads, n, stride, 0)
+		productsAVX512(&out[0], &a[0], &rows[0], d, heads, n, stride, 0, nil, 0)
 	case useAVX2:
 		dotRowsAVX2(&out[0], &a[0], &rows[0], n, d, heads, stride)
 	default:
@@ -43,7 +47,7 @@ func dotRows(out, a, rows []float32, n, d, stride int) bool {
 }
 
 // products returns false if it did nothing.
-func products(y, x, rows []float32, d, T, n, stride int, add bool) bool {
+func products(y, x, rows []float32, d, T, n, stride int, add bool, ahead []byte) bool {
 	if !useAVX512 {
 		return false
 	}
@@ -51,9 +55,14 @@ func products(y, x, rows []float32, d, T, n, stride int, add bool) bool {
 	if add {
 		adds = 1
 	}
-	productsAVX512(&y[0], &x[0], &rows[0], d, T, n, stride, adds)
+	tiles := (T/4 + T%4/2 + T%2) * ((n + 3) / 4)
+	lines := (len(ahead) + cacheLine*tiles - 1) / (cacheLine * tiles)
+	productsAVX512(&y[0], &x[0], &rows[0], d, T, n, stride, adds, unsafe.SliceData(ahead), lines)
 	return true
 }
+
+// cacheLine is the size of a line of a cache in bytes.
+const cacheLine = 64
 
 func addScaledRows(dst, rows, f []float32, n, d, stride int) bool {
 	switch heads := len(dst) / d; {

@@ -146,7 +146,7 @@ func TestProductsEqualDot(t *testing.T) {
 			})
 			for name, way := range ways {
 				got := slices.Clone(before)
-				way(func() { Products(got, x, rows, d, stride, add) })
+				way(func() { Products(got, x, rows, d, stride, add, nil) })
 				if !sameBits(got, want) {
 					t.Errorf("%s, %d by %d rows of %d, added %v: %v, want %v", name, T, n, d, add, got, want)
 				}

@@ -10,7 +10,7 @@ func addScaled(dst, src []float32, f float32) { addScaledGo(dst, src, f) }
 
 func dotRows(_, _, _ []float32, _, _, _ int) bool { return false }
 
-func products(_, _, _ []float32, _, _, _, _ int, _ bool) bool { return false }
+func products(_, _, _ []float32, _, _, _, _ int, _ bool, _ []byte) bool { return false }
 
 func addScaledRows(_, _, _ []float32, _, _, _ int) bool { return false }
 
