@@ -134,20 +134,17 @@ func (w Weight) input(h *device.Host, x []float32, T int) (in []float32, done fu
 // same if it is computed alone or with others, and the same over a quantised row as over its values (package vec).
 func rowsProduct(h *device.Host, w Weight, begin, end int, x []float32, T int, to sums) {
 	switch {
-	case w.DType == BF16 && T < togetherRows:
+	case T == 1 && rowDots(h, w, begin, end, x, to):
+	case T == 1 && w.DType == BF16:
 		for r := begin; r < end; r++ {
-			row := h.Uint16(w.Data)[r*w.Cols:][:w.Cols]
-			for t := range T {
-				to.put(t, r, vec.DotBF16(row, x[t*w.Cols:]))
-			}
+			to.put(0, r, vec.DotBF16(h.Uint16(w.Data)[r*w.Cols:][:w.Cols], x))
 		}
-	case T == 1 && quantisedDots(h, w, begin, end, x, to):
 	default:
 		decodedProduct(h, w, begin, end, x[:T*w.Cols], to)
 	}
 }
 
-// togetherRows is the number of rows, of a weight and of activations, that package vec takes together.
+// togetherRows is the number of rows of a weight that package vec takes together.
 const togetherRows = 4
 
 // decodedProduct is rowsProduct by way of decoded rows.
@@ -162,8 +159,8 @@ func decodedProduct(h *device.Host, w Weight, begin, end int, x []float32, to su
 	h.Return(values)
 }
 
-// quantisedDots is rowsProduct for one row of x. It returns false if the machine has no loop for w's format.
-func quantisedDots(h *device.Host, w Weight, begin, end int, x []float32, to sums) bool {
+// rowDots is rowsProduct for one row of x. It returns false if the machine has no loop for w's format.
+func rowDots(h *device.Host, w Weight, begin, end int, x []float32, to sums) bool {
 	loops := formats[w.DType].loops
 	if loops == nil {
 		return false

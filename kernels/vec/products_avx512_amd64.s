@@ -3,18 +3,18 @@
 // ROW4 adds the products of 16 elements of a weight's row at P and of four rows of x, in Z16 to Z19, to the partial sums
 // A to D.
 #define ROW4(P, A, B, C, D) \
-	VMOVUPS P, Z20         \
-	VMULPS  Z16, Z20, Z24  \
-	VMULPS  Z17, Z20, Z25  \
-	VMULPS  Z18, Z20, Z26  \
-	VMULPS  Z19, Z20, Z27  \
-	VADDPS  Z24, A, A      \
-	VADDPS  Z25, B, B      \
-	VADDPS  Z26, C, C      \
+	VMOVUPS P, Z20          \
+	VMULPS  Z16, Z20, Z24   \
+	VMULPS  Z17, Z20, Z25   \
+	VMULPS  Z18, Z20, Z26   \
+	VMULPS  Z19, Z20, Z27   \
+	VADDPS  Z24, A, A       \
+	VADDPS  Z25, B, B       \
+	VADDPS  Z26, C, C       \
 	VADDPS  Z27, D, D
 
 // ROW2 is ROW4 for two rows of x.
-#define ROW2(P, A, B) \
+#define ROW2(P, A, B)     \
 	VMOVUPS P, Z20        \
 	VMULPS  Z16, Z20, Z24 \
 	VMULPS  Z17, Z20, Z25 \
@@ -22,32 +22,32 @@
 	VADDPS  Z25, B, B
 
 // HALVES leaves the partial sums of A, B, C and D, folded by halves twice, in the four quarters of A.
-#define HALVES(A, B, C, D) \
-	VSHUFF32X4 $0x44, B, A, Z20   \
-	VSHUFF32X4 $0xee, B, A, Z21   \
-	VSHUFF32X4 $0x44, D, C, Z22   \
-	VSHUFF32X4 $0xee, D, C, Z23   \
-	VADDPS     Z21, Z20, Z20      \
-	VADDPS     Z23, Z22, Z22      \
+#define HALVES(A, B, C, D)          \
+	VSHUFF32X4 $0x44, B, A, Z20     \
+	VSHUFF32X4 $0xee, B, A, Z21     \
+	VSHUFF32X4 $0x44, D, C, Z22     \
+	VSHUFF32X4 $0xee, D, C, Z23     \
+	VADDPS     Z21, Z20, Z20        \
+	VADDPS     Z23, Z22, Z22        \
 	VSHUFF32X4 $0x88, Z22, Z20, Z21 \
 	VSHUFF32X4 $0xdd, Z22, Z20, Z23 \
 	VADDPS     Z23, Z21, A
 
 // QUARTERS folds the four partial sums in each quarter of A, B, C and D, and leaves the four sums of each quarter side
 // by side in A.
-#define QUARTERS(A, B, C, D) \
-	VUNPCKLPD B, A, Z20          \
-	VUNPCKHPD B, A, Z21          \
-	VUNPCKLPD D, C, Z22          \
-	VUNPCKHPD D, C, Z23          \
-	VADDPS    Z21, Z20, Z20      \
-	VADDPS    Z23, Z22, Z22      \
+#define QUARTERS(A, B, C, D)       \
+	VUNPCKLPD B, A, Z20            \
+	VUNPCKHPD B, A, Z21            \
+	VUNPCKLPD D, C, Z22            \
+	VUNPCKHPD D, C, Z23            \
+	VADDPS    Z21, Z20, Z20        \
+	VADDPS    Z23, Z22, Z22        \
 	VSHUFPS   $0x88, Z22, Z20, Z21 \
 	VSHUFPS   $0xdd, Z22, Z20, Z23 \
 	VADDPS    Z23, Z21, A
 
 // LAST folds the four partial sums in each quarter of A, and leaves the sums in the first four elements.
-#define LAST(A) \
+#define LAST(A)               \
 	VPERMILPS   $0x4e, A, Z20 \
 	VADDPS      Z20, A, A     \
 	VMOVSHDUP   A, Z20        \
@@ -55,31 +55,31 @@
 	VCOMPRESSPS A, K1, A
 
 // ADD4 adds what is at DX, and a stride of R12 bytes apart behind it, to X0, X1, X2 and X3.
-#define ADD4 \
-	LEAQ   (DX)(R12*2), AX    \
-	VADDPS (DX), X0, X0       \
+#define ADD4                   \
+	LEAQ   (DX)(R12*2), AX     \
+	VADDPS (DX), X0, X0        \
 	VADDPS (DX)(R12*1), X1, X1 \
-	VADDPS (AX), X2, X2       \
+	VADDPS (AX), X2, X2        \
 	VADDPS (AX)(R12*1), X3, X3
 
 // PUT stores the products in SUM with the rows in K2 at AX, or adds those in K3 to what is there.
-#define PUT(SUM) \
+#define PUT(SUM)                \
 	VMOVUPS.Z (AX), K3, Z20     \
 	VADDPS    Z20, SUM, K3, SUM \
 	VMOVUPS   SUM, K2, (AX)
 
 // FETCH fetches the next R15 lines that will be read.
-#define FETCH(line, none) \
-	MOVQ  lines+72(FP), R15 \
-	MOVQ  ahead+64(FP), AX  \
-	TESTQ R15, R15          \
-	JZ    none              \
-line: \
-	PREFETCHT1 (AX)      \
-	ADDQ       $64, AX   \
-	DECQ       R15       \
-	JNZ        line      \
-	MOVQ       AX, ahead+64(FP) \
+#define FETCH(line, none)        \
+	MOVQ       lines+72(FP), R15 \
+	MOVQ       ahead+64(FP), AX  \
+	TESTQ      R15, R15          \
+	JZ         none              \
+line:                            \
+	PREFETCHT1 (AX)              \
+	ADDQ       $64, AX           \
+	DECQ       R15               \
+	JNZ        line              \
+	MOVQ       AX, ahead+64(FP)  \
 none:
 
 // func productsAVX512(y, x, rows *float32, d, T, n, stride, add int, ahead *byte, lines int)

@@ -19,13 +19,13 @@ const lanes = 16
 func BF16(b uint16) float32 { return math.Float32frombits(uint32(b) << 16) }
 
 // DotBF16 returns the dot product of a row of bfloat16 weights and a vector that is at
-// least as long.
+// least as long, in Go; the loops in assembly are those of [RowBF16].
 func DotBF16(w []uint16, x []float32) float32 {
 	x = x[:len(w)]
 	n := len(w) &^ (lanes - 1)
 	var s float32
 	if n > 0 {
-		s = dotBF16(w[:n], x[:n])
+		s = dotBF16Go(w[:n], x[:n])
 	}
 	for i := n; i < len(w); i++ {
 		s += float32(BF16(w[i]) * x[i])

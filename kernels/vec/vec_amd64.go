@@ -9,13 +9,6 @@ import (
 // useAVX2 selects the assembly. Tests turn it off to compare with the Go loops.
 var useAVX2 = cpu.X86.HasAVX2
 
-func dotBF16(w []uint16, x []float32) float32 {
-	if useAVX2 {
-		return dotBF16AVX2(&w[0], &x[0], len(w))
-	}
-	return dotBF16Go(w, x)
-}
-
 func dot(a, b []float32) float32 {
 	if useAVX2 {
 		return dotAVX2(&a[0], &b[0], len(a))
@@ -79,9 +72,6 @@ func addScaledRows(dst, rows, f []float32, n, d, stride int) bool {
 // The functions of vec_amd64.s. n is above 0 and a multiple of 16, or of 8 for
 // addScaledAVX2. In the functions for rows n is their number, above 0, d is their length,
 // a multiple of 16, or of 8 for addScaledRowsAVX2, and heads is above 0.
-
-//go:noescape
-func dotBF16AVX2(w *uint16, x *float32, n int) float32
 
 //go:noescape
 func dotAVX2(a, b *float32, n int) float32

@@ -2,8 +2,6 @@
 
 package vec
 
-func dotBF16(w []uint16, x []float32) float32 { return dotBF16Go(w, x) }
-
 func dot(a, b []float32) float32 { return dotGo(a, b) }
 
 func addScaled(dst, src []float32, f float32) { addScaledGo(dst, src, f) }
