@@ -107,10 +107,30 @@ func (s sums) put(t, r int, v float32) {
 // product computes y[t][r] = W[r]·x[t] for T rows, or adds that to y if add is set. x is
 // [T][w.Cols]; row t of y starts at t*stride.
 func product(h *device.Host, w Weight, x []float32, T int, y []float32, stride int, add bool) {
-	x, done := w.input(h, x, T)
-	defer done()
-	h.For(w.Rows, w.Rows*w.Cols*T, func(begin, end int) {
-		rowsProduct(h, w, begin, end, x, T, sums{y, stride, add})
+	products(h, x, T, target{w, sums{y, stride, add}})
+}
+
+// target is a weight and where its products go.
+type target struct {
+	w  Weight
+	to sums
+}
+
+// products computes the products of T rows of x with several weights, which have the same number of columns.
+func products(h *device.Host, x []float32, T int, targets ...target) {
+	rows, inputs := 0, make([][]float32, len(targets))
+	for i, t := range targets {
+		in, done := t.w.input(h, x, T)
+		defer done()
+		inputs[i], rows = in, rows+t.w.Rows
+	}
+	h.For(rows, rows*targets[0].w.Cols*T, func(begin, end int) {
+		for i, t := range targets {
+			if begin < t.w.Rows && end > 0 {
+				rowsProduct(h, t.w, max(begin, 0), min(end, t.w.Rows), inputs[i], T, t.to)
+			}
+			begin, end = begin-t.w.Rows, end-t.w.Rows
+		}
 	})
 }
 

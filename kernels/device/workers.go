@@ -7,10 +7,10 @@ import (
 )
 
 // parallelWork is the number of multiply-adds above which an op uses more than one
-// processor. A wake-up takes about 10 µs, the time of 100,000 multiply-adds. On a
-// machine of two processors the other one also delivers the tokens, so a step of one
-// row of a small model should stay on one.
-const parallelWork = 1 << 21
+// processor. A wake-up takes about 10 µs, the time of 100,000 multiply-adds whose weights
+// come from memory. On a machine of two processors the other one also delivers the
+// tokens, so a step of one row of a small model should stay on one.
+const parallelWork = 3 << 18
 
 // workers are goroutines that run a parallel loop together with its caller.
 type workers struct {

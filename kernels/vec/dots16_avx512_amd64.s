@@ -27,7 +27,7 @@
 	VADDPS                Z7, Z3, Z3
 
 // DOTS computes n rows, four at a time. They end at SI, R9, R10 and R11, for an index CX that rises to 0. Of fewer than
-// four rows the last is taken again, and its product is not stored. What lies behind the rows is fetched meanwhile.
+// four rows the last is taken again, and its product is not stored. What lies 4 KB behind them is fetched meanwhile.
 #define DOTS(NUMBERS)                                                  \
 	MOVQ           out+0(FP), DX                                       \
 	MOVQ           rows+8(FP), SI                                      \
@@ -60,7 +60,7 @@ rows4:                                                                 \
 	MOVL           $1, AX                                              \
 rowsset:                                                               \
 	KMOVW          AX, K2                                              \
-	MOVQ           R11, BX                                             \
+	LEAQ           4096(R11), BX                                       \
 	MOVQ           x+16(FP), DI                                        \
 	MOVQ           R14, CX                                             \
 	NEGQ           CX                                                  \
