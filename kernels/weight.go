@@ -217,9 +217,7 @@ func rmsNorm(y, x, g []float32, eps float32) {
 	if eps != NoNorm {
 		scale = float32(1 / math.Sqrt(float64(vec.Dot(x, x))/float64(len(x))+float64(eps)))
 	}
-	for i := range x {
-		y[i] = g[i] * float32(x[i]*scale)
-	}
+	vec.Scale(y, x, g, scale)
 }
 
 // normRows returns scratch [T][hidden] with the normed rows of x. The caller returns it.

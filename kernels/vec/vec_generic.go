@@ -18,6 +18,10 @@ func expSum(x []float32, most float32, sum *[lanes]float32) { expSumGo(x, most, 
 
 func gate(x, up []float32, linear, cubic float32) { gateGo(x, up, linear, cubic) }
 
+func scale(y, x, g []float32, f float32) { scaleGo(y, x, g, f) }
+
+func rotate(a, b, rotation []float32) { rotateGo(a, b, rotation) }
+
 func useQuantised() bool { return false }
 
 func (l *blockLoops) fastest() dotsFunc { return l.dots }
