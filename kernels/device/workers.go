@@ -32,7 +32,8 @@ type workers struct {
 type parallelLoop struct {
 	fn     func(begin, end int)
 	n      int
-	chunk  int
+	shares int            // the part of what is left that is a chunk
+	least  int            // of a chunk, and what its size is a multiple of
 	next   atomic.Int64   // begin of the next chunk
 	inside atomic.Int32   // workers in the loop; plus ended after its end
 	last   sync.WaitGroup // until the last of them has left after the end
@@ -118,14 +119,25 @@ func (p *parallelLoop) run() {
 			panic(r)
 		}
 	}()
-	for {
-		begin := int(p.next.Add(int64(p.chunk))) - p.chunk
-		if begin >= p.n {
-			return
-		}
-		p.fn(begin, min(begin+p.chunk, p.n))
+	for begin, end := p.take(); begin < end; begin, end = p.take() {
+		p.fn(begin, end)
 	}
 }
+
+// take returns the next chunk. Chunks shrink, so that all processors end at about the same time.
+func (p *parallelLoop) take() (begin, end int) {
+	for {
+		begin := int(p.next.Load())
+		size := ((p.n-begin)/p.shares + p.least) / p.least * p.least
+		end := min(begin+size, p.n)
+		if begin >= end || p.next.CompareAndSwap(int64(begin), int64(end)) {
+			return begin, end
+		}
+	}
+}
+
+// chunkUnit is what the sizes of chunks of a long loop are multiples of: elements of a vector's register.
+const chunkUnit = 16
 
 // For calls fn over [0, n) in chunks, which must not depend on each other. It uses
 // several processors if work, the total number of multiply-adds, is worth their wake-up.
@@ -137,7 +149,10 @@ func (h *Host) For(n int, work int, fn func(begin, end int)) {
 		fn(0, n)
 		return
 	}
-	p := &parallelLoop{fn: fn, n: n, chunk: max(1, n/(8*h.workers.n))}
+	p := &parallelLoop{fn: fn, n: n, shares: 4 * h.workers.n, least: 1}
+	if n >= 8*chunkUnit*h.workers.n {
+		p.least = chunkUnit
+	}
 	p.last.Add(1)
 	h.workers.offer(p)
 	p.run()
