@@ -54,38 +54,28 @@
 	VADDPS      Z20, A, A     \
 	VCOMPRESSPS A, K1, A
 
-// ADD4 adds what is at DX, and a stride of R12 bytes apart behind it, to X0, X1, X2 and X3.
-#define ADD4                   \
-	LEAQ   (DX)(R12*2), AX     \
-	VADDPS (DX), X0, X0        \
-	VADDPS (DX)(R12*1), X1, X1 \
-	VADDPS (AX), X2, X2        \
-	VADDPS (AX)(R12*1), X3, X3
+// PUT4 stores four products of a row of x at DX, and goes on to the next row.
+#define PUT4(SUM) \
+	VMOVUPS SUM, (DX) \
+	ADDQ    R12, DX
 
-// PUT stores the products in SUM with the rows in K2 at AX, or adds those in K3 to what is there.
-#define PUT(SUM)                \
-	VMOVUPS.Z (AX), K3, Z20     \
+// ADD4 is PUT4 for products that are added to what is there.
+#define ADD4(SUM) \
+	VADDPS (DX), SUM, SUM \
+	PUT4(SUM)
+
+// PUT stores the products of a row of x with the rows in K2, or adds those in K3 to what is there.
+#define PUT(SUM) \
+	VMOVUPS.Z (DX), K3, Z20     \
 	VADDPS    Z20, SUM, K3, SUM \
-	VMOVUPS   SUM, K2, (AX)
+	VMOVUPS   SUM, K2, (DX)     \
+	ADDQ      R12, DX
 
-// FETCH fetches the next R15 lines that will be read.
-#define FETCH(line, none)        \
-	MOVQ       lines+72(FP), R15 \
-	MOVQ       ahead+64(FP), AX  \
-	TESTQ      R15, R15          \
-	JZ         none              \
-line:                            \
-	PREFETCHT1 (AX)              \
-	ADDQ       $64, AX           \
-	DECQ       R15               \
-	JNZ        line              \
-	MOVQ       AX, ahead+64(FP)  \
-none:
-
-// func productsAVX512(y, x, rows *float32, d, T, n, stride, add int, ahead *byte, lines int)
+// func productsAVX512(y, x, rows *float32, d, T, n, stride, add int, ahead *byte, step int)
 //
 // Four rows of the weight by four of x have 16 registers of partial sums. Of fewer than four rows of the weight the last
 // is taken again and its products are not stored. The rows end at DI, R9, R10 and R11, for an index that rises to 0.
+// AX goes ahead by R15 bytes with 16 elements.
 TEXT ·productsAVX512(SB), NOSPLIT, $0-80
 	MOVQ  d+24(FP), R14
 	SHLQ  $2, R14           // bytes of a row
@@ -94,39 +84,41 @@ TEXT ·productsAVX512(SB), NOSPLIT, $0-80
 	SHLQ  $2, R12
 	MOVQ  rows+16(FP), DI
 	MOVQ  n+40(FP), BX
-	MOVL  $0x1111, AX
-	KMOVW AX, K1            // the first of each quarter
+	MOVL  $0x1111, SI
+	KMOVW SI, K1            // the first of each quarter
+	MOVQ  ahead+64(FP), AX
+	MOVQ  step+72(FP), R15
 
 rows4:
 	ADDQ R14, DI
 	LEAQ (DI)(R14*1), R9
 	LEAQ (DI)(R14*2), R10
 	LEAQ (DI)(R13*1), R11
-	MOVL $15, AX
+	MOVL $15, SI
 	CMPQ BX, $4
 	JGE  rowsset
 	MOVQ R10, R11
-	MOVL $7, AX
+	MOVL $7, SI
 	CMPQ BX, $3
 	JEQ  rowsset
 	MOVQ R9, R10
 	MOVQ R9, R11
-	MOVL $3, AX
+	MOVL $3, SI
 	CMPQ BX, $2
 	JEQ  rowsset
 	MOVQ DI, R9
 	MOVQ DI, R10
 	MOVQ DI, R11
-	MOVL $1, AX
+	MOVL $1, SI
 
 rowsset:
-	KMOVW AX, K2
+	KMOVW SI, K2
 	CMPQ  add+56(FP), $0
 	JNE   adds
-	XORL  AX, AX
+	XORL  SI, SI
 
 adds:
-	KMOVW AX, K3
+	KMOVW SI, K3
 	MOVQ  x+8(FP), SI
 	MOVQ  T+32(FP), R8
 	MOVQ  y+0(FP), DX
@@ -162,11 +154,12 @@ loop4:
 	ROW4((R9)(CX*1), Z4, Z5, Z6, Z7)
 	ROW4((R10)(CX*1), Z8, Z9, Z10, Z11)
 	ROW4((R11)(CX*1), Z12, Z13, Z14, Z15)
+	PREFETCHT1 (AX)
+	ADDQ    R15, AX
 	ADDQ    $64, SI
 	ADDQ    $64, CX
 	JNZ     loop4
 
-	FETCH(line4, put4)
 	HALVES(Z0, Z1, Z2, Z3)
 	HALVES(Z4, Z5, Z6, Z7)
 	HALVES(Z8, Z9, Z10, Z11)
@@ -180,29 +173,26 @@ loop4:
 	CMPQ          BX, $4
 	JLT           part4
 	CMPQ          add+56(FP), $0
-	JEQ           whole4
-	ADD4
+	JNE           add4
+	PUT4(X0)
+	PUT4(X1)
+	PUT4(X2)
+	PUT4(X3)
+	JMP           tile4
 
-whole4:
-	LEAQ    (DX)(R12*2), AX
-	VMOVUPS X0, (DX)
-	VMOVUPS X1, (DX)(R12*1)
-	VMOVUPS X2, (AX)
-	VMOVUPS X3, (AX)(R12*1)
-	LEAQ    (AX)(R12*2), DX
-	JMP     tile4
+add4:
+	ADD4(X0)
+	ADD4(X1)
+	ADD4(X2)
+	ADD4(X3)
+	JMP tile4
 
 part4:
-	MOVQ DX, AX
 	PUT(Z0)
-	ADDQ R12, AX
 	PUT(Z1)
-	ADDQ R12, AX
 	PUT(Z2)
-	ADDQ R12, AX
 	PUT(Z3)
-	LEAQ (AX)(R12*1), DX
-	JMP  tile4
+	JMP tile4
 
 tile2:
 	CMPQ   R8, $2
@@ -225,20 +215,18 @@ loop2:
 	ROW2((R9)(CX*1), Z4, Z5)
 	ROW2((R10)(CX*1), Z8, Z9)
 	ROW2((R11)(CX*1), Z12, Z13)
+	PREFETCHT1 (AX)
+	ADDQ    R15, AX
 	ADDQ    $64, SI
 	ADDQ    $64, CX
 	JNZ     loop2
 
-	FETCH(line2, put2)
 	HALVES(Z0, Z4, Z8, Z12)
 	HALVES(Z1, Z5, Z9, Z13)
 	LAST(Z0)
 	LAST(Z1)
-	MOVQ DX, AX
 	PUT(Z0)
-	ADDQ R12, AX
 	PUT(Z1)
-	LEAQ (AX)(R12*1), DX
 	ADDQ R14, SI
 	SUBQ $2, R8
 	JMP  tile2
@@ -263,14 +251,14 @@ loop1:
 	VADDPS  Z25, Z4, Z4
 	VADDPS  Z26, Z8, Z8
 	VADDPS  Z27, Z12, Z12
+	PREFETCHT1 (AX)
+	ADDQ    R15, AX
 	ADDQ    $64, SI
 	ADDQ    $64, CX
 	JNZ     loop1
 
-	FETCH(line1, put1)
 	HALVES(Z0, Z4, Z8, Z12)
 	LAST(Z0)
-	MOVQ DX, AX
 	PUT(Z0)
 
 next:
