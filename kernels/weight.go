@@ -154,6 +154,7 @@ func (w Weight) input(h *device.Host, x []float32, T int) (in []float32, done fu
 // same if it is computed alone or with others, and the same over a quantised row as over its values (package vec).
 func rowsProduct(h *device.Host, w Weight, begin, end int, x []float32, T int, to sums) {
 	switch {
+	case T == 0:
 	case T == 1 && rowDots(h, w, begin, end, x, to):
 	case T == 1 && w.DType == BF16:
 		for r := begin; r < end; r++ {
