@@ -3,9 +3,9 @@ package kernels
 import (
 	"errors"
 	"fmt"
-	"math"
 
 	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/vec"
 )
 
 // The experts of a layer are stacked: one weight has the rows of all of them, expert after expert. A block of a GPU
@@ -145,29 +145,36 @@ func (o ExpertGateUp) expert(h *device.Host, e, begin, end int, in []float32, ro
 	rowsProduct(h, o.Gate.part(e, inner), begin, end, in, rows, sums{gate, inner, false})
 	rowsProduct(h, o.Up.part(e, inner), begin, end, in, rows, sums{up, inner, false})
 	for t := range rows {
-		for i := begin; i < end; i++ {
-			a, b := gate[t*inner+i], up[t*inner+i]
-			if !o.GateBias.IsZero() {
-				a += h.Float32(o.GateBias)[e*inner+i]
-			}
-			if !o.UpBias.IsZero() {
-				b += h.Float32(o.UpBias)[e*inner+i]
-			}
-			gate[t*inner+i] = gated(a, b, o.Limit)
-		}
+		a, b := gate[t*inner+begin:t*inner+end], up[t*inner+begin:t*inner+end]
+		addBias(h, a, o.GateBias, e*inner+begin)
+		addBias(h, b, o.UpBias, e*inner+begin)
+		gated(a, b, o.Limit)
+	}
+}
+
+// addBias adds the elements of a bias from first on to x, if there is a bias.
+func addBias(h *device.Host, x []float32, bias device.Buffer, first int) {
+	if bias.IsZero() {
+		return
+	}
+	for i, b := range h.Float32(bias)[first:][:len(x)] {
+		x[i] += b
 	}
 }
 
 // clampedSlope is that of gpt-oss's sigmoid.
 const clampedSlope = 1.702
 
-// gated returns silu(a)·b, or with a limit gpt-oss's product.
-func gated(a, b, limit float32) float32 {
+// gated replaces a by silu(a)·b, or with a limit by gpt-oss's product; that overwrites b.
+func gated(a, b []float32, limit float32) {
 	if limit == 0 {
-		return float32(float64(a)/(1+math.Exp(-float64(a)))) * b
+		vec.Gate(a, b, 1, 0)
+		return
 	}
-	a, b = min(a, limit), max(min(b, limit), -limit)
-	return float32(float64(a)/(1+math.Exp(-clampedSlope*float64(a)))) * (b + 1)
+	for i := range a {
+		a[i], b[i] = min(a[i], limit), max(min(b[i], limit), -limit)+1
+	}
+	vec.Gate(a, b, clampedSlope, 0)
 }
 
 // part returns part e of a row-major weight, of rows rows.

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/vec"
 )
 
 // GateUp is the first half of a gated feed-forward: with n = rmsnorm(X[t]),
@@ -37,10 +38,10 @@ const (
 
 const geluCubic = 0.044715 // (Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016)
 
-// of returns the activation of a.
-func (f Activation) of(a float64) float64 {
+// gate replaces the elements of x by their activations times those of up.
+func (f Activation) gate(x, up []float32) {
 	linear, cubic := f.coefficients()
-	return a / (1 + math.Exp(-a*(linear+cubic*a*a)))
+	vec.Gate(x, up, float32(linear), float32(cubic))
 }
 
 // coefficients returns those of the argument b = linear·a + cubic·a³ in a/(1+exp(-b)), which both activations are:
@@ -85,9 +86,7 @@ func (o GateUp) Host(h *device.Host) {
 		rowsProduct(h, o.Gate, begin, end, forGate, T, sums{out, inner, false})
 		rowsProduct(h, o.Up, begin, end, forUp, T, sums{up, inner, false})
 		for t := range T {
-			for i := t*inner + begin; i < t*inner+end; i++ {
-				out[i] = float32(o.Activation.of(float64(out[i]))) * up[i]
-			}
+			o.Activation.gate(out[t*inner+begin:t*inner+end], up[t*inner+begin:])
 		}
 	})
 	gateDone()

@@ -69,3 +69,26 @@ func TestRowIndexIsChecked(t *testing.T) {
 		}
 	}
 }
+
+// Products of rows that are all padding write nothing.
+func TestProductsOfPadding(t *testing.T) {
+	g := newRig(t, 1, 8)
+	const samples, cols, inner = 3, 16, 12
+	x, _ := g.random(samples * cols)
+	norm, _ := g.random(cols)
+	gate, _ := g.weight(BF16, inner, cols)
+	down, _ := g.weight(BF16, cols, inner)
+	index, err := g.h.Alloc(4 * samples)
+	g.must(err)
+	for i := range g.h.Int32(index) {
+		g.h.Int32(index)[i] = -1
+	}
+	hidden, residual := g.poisoned(samples*inner), g.poisoned(samples*cols)
+	g.launch(GateUp{X: x, RowIndex: index, Norm: norm, Gate: gate, Up: gate, Out: hidden, T: samples, Eps: 1e-5})
+	g.launch(Projection{W: down, In: hidden, X: residual, RowIndex: index, T: samples})
+	for _, v := range slices.Concat(g.h.Float32(hidden), g.h.Float32(residual)) {
+		if v == v {
+			t.Fatalf("%v was written", v)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/vec"
 )
 
 // QKPost is QK post-processing, between the products q, k and v of a layer and its attention:
@@ -45,34 +46,41 @@ func (o rowsPost) check() error {
 	return checkBuffers(need{"rope", o.RoPE, o.slots.Context * d})
 }
 
+// postCost is the cost of an element in multiply-adds.
+const postCost = 8
+
 // host computes on the host, in place: q is [T][heads*HeadDim], kv [T][k then v][KV heads*HeadDim].
 func (o rowsPost) host(h *device.Host, q, kv []float32) {
-	if !o.Bias.IsZero() {
-		o.addBias(h.Float32(o.Bias), q, kv)
-	}
-	if !o.HeadNorms.IsZero() {
-		o.normHeads(h.Float32(o.HeadNorms), q, kv)
-	}
-	o.appendRows(h, q, kv)
+	qn, kn := o.widths()
+	h.For(o.t, o.t*(qn+2*kn)*postCost, func(begin, end int) {
+		q, kv := q[begin*qn:end*qn], kv[begin*2*kn:end*2*kn]
+		if !o.Bias.IsZero() {
+			o.addBias(h.Float32(o.Bias), q, kv)
+		}
+		if !o.HeadNorms.IsZero() {
+			o.normHeads(h.Float32(o.HeadNorms), q, kv)
+		}
+		o.appendRows(h, q, kv, begin)
+	})
 }
 
 // widths returns the number of elements of q, and of k, in a row.
 func (o rowsPost) widths() (q, k int) { return o.heads * o.kv.HeadDim, o.kv.Heads * o.kv.HeadDim }
 
-// addBias adds the biases to q and kv.
+// addBias adds the biases to q and kv, which are those of some rows.
 func (o rowsPost) addBias(bias, q, kv []float32) {
 	qn, kn := o.widths()
-	for t := range o.t {
+	for ; len(q) > 0; q, kv = q[qn:], kv[2*kn:] {
 		for i, b := range bias[:qn] {
-			q[t*qn+i] += b
+			q[i] += b
 		}
 		for i, b := range bias[qn : qn+2*kn] {
-			kv[t*2*kn+i] += b
+			kv[i] += b
 		}
 	}
 }
 
-// normHeads norms each head of q and k; norms is [q's, k's][HeadDim].
+// normHeads norms each head of q and k of some rows; norms is [q's, k's][HeadDim].
 // (Henry et al., "Query-Key Normalization for Transformers", 2020, with rmsnorm.)
 func (o rowsPost) normHeads(norms, q, kv []float32) {
 	qn, kn := o.widths()
@@ -82,43 +90,36 @@ func (o rowsPost) normHeads(norms, q, kv []float32) {
 			rmsNorm(x[:d], x[:d], g, o.Eps)
 		}
 	}
-	for t := range o.t {
-		norm(q[t*qn:(t+1)*qn], norms[:d])
-		norm(kv[t*2*kn:t*2*kn+kn], norms[d:2*d])
+	for ; len(q) > 0; q, kv = q[qn:], kv[2*kn:] {
+		norm(q[:qn], norms[:d])
+		norm(kv[:kn], norms[d:2*d])
 	}
 }
 
-// appendRows applies RoPE to q and k, and stores k and v in the pool.
-func (o rowsPost) appendRows(h *device.Host, q, kv []float32) {
+// appendRows applies RoPE to q and k of rows from t on, and stores k and v in the pool.
+func (o rowsPost) appendRows(h *device.Host, q, kv []float32, t int) {
 	slots, positions, table := h.Int32(o.rows.Slot), h.Int32(o.rows.Position), h.Int32(o.slots.BlockTable)
 	rope, pool := h.Float32(o.RoPE), h.Float32(o.kv.Data)
 	qn, kn := o.widths()
 	d := o.kv.HeadDim
-	for t := range o.t {
+	for ; len(q) > 0; q, kv, t = q[qn:], kv[2*kn:], t+1 {
 		position := int(positions[t])
 		rotation := rope[position*d : (position+1)*d]
-		rotateHeads(q[t*qn:(t+1)*qn], rotation)
-		k := kv[t*2*kn : (t+1)*2*kn]
-		rotateHeads(k[:kn], rotation)
+		rotateHeads(q[:qn], rotation)
+		rotateHeads(kv[:kn], rotation)
 		page := int(table[int(slots[t])*o.slots.Pages+position/o.kv.PageTokens])
 		within := position % o.kv.PageTokens * d
 		for head := range o.kv.Heads {
-			copy(pool[o.kv.at(page, o.layer, 0, head)+within:][:d], k[head*d:])
-			copy(pool[o.kv.at(page, o.layer, 1, head)+within:][:d], k[kn+head*d:])
+			copy(pool[o.kv.at(page, o.layer, 0, head)+within:][:d], kv[head*d:])
+			copy(pool[o.kv.at(page, o.layer, 1, head)+within:][:d], kv[kn+head*d:])
 		}
 	}
 }
 
 // rotateHeads applies RoPE to every head of x; rotation is [HeadDim/2][cos, sin].
 func rotateHeads(x, rotation []float32) {
-	d := len(rotation)
-	for ; len(x) > 0; x = x[d:] {
-		for i := range d / 2 {
-			cos, sin := rotation[2*i], rotation[2*i+1]
-			a, b := x[i], x[i+d/2]
-			x[i] = float32(a*cos) - float32(b*sin)
-			x[i+d/2] = float32(b*cos) + float32(a*sin)
-		}
+	for d := len(rotation); len(x) > 0; x = x[d:] {
+		vec.Rotate(x[:d], rotation)
 	}
 }
 

@@ -101,9 +101,8 @@ func (o QKV) Host(h *device.Host) {
 	q, kn := h.Float32(o.Out), o.K.Rows
 	n := normRows(h, h.Float32(o.X), h.Float32(o.Norm)[:o.Hidden], o.Eps, o.T)
 	kv := h.Scratch(o.T * 2 * kn)
-	product(h, o.Q, n, o.T, q, o.Q.Rows, false)
-	product(h, o.K, n, o.T, kv, 2*kn, false)
-	product(h, o.V, n, o.T, kv[kn:], 2*kn, false)
+	products(h, n, o.T, target{o.Q, sums{q, o.Q.Rows, false}}, target{o.K, sums{kv, 2 * kn, false}},
+		target{o.V, sums{kv[kn:], 2 * kn, false}})
 	o.normWidths(h, q, kv)
 	if o.DeferRoPE {
 		copy(h.Float32(o.BeforeRoPE.Data), kv)

@@ -189,11 +189,9 @@ func BenchmarkQuantisedDots(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 2))
 	x, out := make([]float32, benchmarkColumns), make([]float32, benchmarkRows)
 	b.Run("bf16", func(b *testing.B) {
-		rows := make([]uint16, benchmarkRows*benchmarkColumns)
+		rows := make([]byte, 2*benchmarkRows*benchmarkColumns)
 		for b.Loop() {
-			for i := range out {
-				out[i] = vec.DotBF16(rows[i*benchmarkColumns:][:benchmarkColumns], x)
-			}
+			vec.RowBF16.Dots(out, rows, x)
 		}
 		reportWeights(b)
 	})

@@ -4,9 +4,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"slices"
 
 	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/vec"
 )
 
 // MaxTop is the largest number of alternatives in a record.
@@ -158,7 +158,7 @@ func (o Sample) one(h *device.Host, d *draw, logits []float32, mask []uint32, sl
 	s.Biases = d.biases
 	history := h.Int32(o.Slots.History)[int(slot)*o.Slots.Context:][:position+1]
 	token = d.token(logits, s, Past{history, int(params[1]), mask})
-	norm := logSumExp(logits)
+	norm := vec.LogSumExp(logits)
 	out[2], out[3], out[4], out[5] = slot, params[0], 1, token
 	out[6] = int32(math.Float32bits(float32(float64(logits[token]) - norm)))
 	out[7] = min(s.Logprobs, MaxTop, int32(len(logits)))
@@ -167,14 +167,4 @@ func (o Sample) one(h *device.Host, d *draw, logits []float32, mask []uint32, sl
 		out[9+2*i] = int32(math.Float32bits(float32(float64(c.logit) - norm)))
 	}
 	return token
-}
-
-// logSumExp returns ln Σ exp(l_i), in float64.
-func logSumExp(logits []float32) float64 {
-	most := float64(slices.Max(logits))
-	var sum float64
-	for _, l := range logits {
-		sum += math.Exp(float64(l) - most)
-	}
-	return most + math.Log(sum)
 }

@@ -107,10 +107,30 @@ func (s sums) put(t, r int, v float32) {
 // product computes y[t][r] = W[r]·x[t] for T rows, or adds that to y if add is set. x is
 // [T][w.Cols]; row t of y starts at t*stride.
 func product(h *device.Host, w Weight, x []float32, T int, y []float32, stride int, add bool) {
-	x, done := w.input(h, x, T)
-	defer done()
-	h.For(w.Rows, w.Rows*w.Cols*T, func(begin, end int) {
-		rowsProduct(h, w, begin, end, x, T, sums{y, stride, add})
+	products(h, x, T, target{w, sums{y, stride, add}})
+}
+
+// target is a weight and where its products go.
+type target struct {
+	w  Weight
+	to sums
+}
+
+// products computes the products of T rows of x with several weights, which have the same number of columns.
+func products(h *device.Host, x []float32, T int, targets ...target) {
+	rows, inputs := 0, make([][]float32, len(targets))
+	for i, t := range targets {
+		in, done := t.w.input(h, x, T)
+		defer done()
+		inputs[i], rows = in, rows+t.w.Rows
+	}
+	h.For(rows, rows*targets[0].w.Cols*T, func(begin, end int) {
+		for i, t := range targets {
+			if begin < t.w.Rows && end > 0 {
+				rowsProduct(h, t.w, max(begin, 0), min(end, t.w.Rows), inputs[i], T, t.to)
+			}
+			begin, end = begin-t.w.Rows, end-t.w.Rows
+		}
 	})
 }
 
@@ -134,40 +154,34 @@ func (w Weight) input(h *device.Host, x []float32, T int) (in []float32, done fu
 // same if it is computed alone or with others, and the same over a quantised row as over its values (package vec).
 func rowsProduct(h *device.Host, w Weight, begin, end int, x []float32, T int, to sums) {
 	switch {
-	case w.DType == BF16 && T < togetherRows:
+	case T == 0:
+	case T == 1 && rowDots(h, w, begin, end, x, to):
+	case T == 1 && w.DType == BF16:
 		for r := begin; r < end; r++ {
-			row := h.Uint16(w.Data)[r*w.Cols:][:w.Cols]
-			for t := range T {
-				to.put(t, r, vec.DotBF16(row, x[t*w.Cols:]))
-			}
+			to.put(0, r, vec.DotBF16(h.Uint16(w.Data)[r*w.Cols:][:w.Cols], x))
 		}
-	case T == 1 && quantisedDots(h, w, begin, end, x, to):
 	default:
-		decodedProduct(h, w, begin, end, x[:T*w.Cols], T, to)
+		decodedProduct(h, w, begin, end, x[:T*w.Cols], to)
 	}
 }
 
-// togetherRows is the number of rows, of a weight and of activations, that package vec takes together.
+// togetherRows is the number of rows of a weight that package vec takes together.
 const togetherRows = 4
 
 // decodedProduct is rowsProduct by way of decoded rows.
-func decodedProduct(h *device.Host, w Weight, begin, end int, x []float32, T int, to sums) {
-	values, out := h.Scratch(togetherRows*w.Cols), h.Scratch(togetherRows*T)
-	for r := begin; r < end; r += togetherRows {
-		n := min(togetherRows, end-r)
-		vec.DotRows(out, w.values(h, r, r+n, values), x, w.Cols, T)
-		for i := range n {
-			for t := range T {
-				to.put(t, r+i, out[i*T+t])
-			}
-		}
+func decodedProduct(h *device.Host, w Weight, begin, end int, x []float32, to sums) {
+	values := h.Scratch(togetherRows * w.Cols)
+	for r := begin; r < end; {
+		next := min(end, r+togetherRows)
+		ahead := w.rows(h, next, min(end, next+togetherRows))
+		vec.Products(to.y[r:], x, w.values(h, r, next, values), w.Cols, to.stride, to.add, ahead)
+		r = next
 	}
-	h.Return(out)
 	h.Return(values)
 }
 
-// quantisedDots is rowsProduct for one row of x. It returns false if the machine has no loop for w's format.
-func quantisedDots(h *device.Host, w Weight, begin, end int, x []float32, to sums) bool {
+// rowDots is rowsProduct for one row of x. It returns false if the machine has no loop for w's format.
+func rowDots(h *device.Host, w Weight, begin, end int, x []float32, to sums) bool {
 	loops := formats[w.DType].loops
 	if loops == nil {
 		return false
@@ -204,9 +218,7 @@ func rmsNorm(y, x, g []float32, eps float32) {
 	if eps != NoNorm {
 		scale = float32(1 / math.Sqrt(float64(vec.Dot(x, x))/float64(len(x))+float64(eps)))
 	}
-	for i := range x {
-		y[i] = g[i] * float32(x[i]*scale)
-	}
+	vec.Scale(y, x, g, scale)
 }
 
 // normRows returns scratch [T][hidden] with the normed rows of x. The caller returns it.

@@ -2,6 +2,8 @@ package device
 
 import (
 	"errors"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"unsafe"
@@ -93,4 +95,54 @@ func TestLaunchChecksBeforeItRuns(t *testing.T) {
 	if err := s.Launch(badOp{&ran}); !errors.Is(err, ErrBadShape) || ran {
 		t.Fatalf("error %v, ran %v; wants ErrBadShape and no run", err, ran)
 	}
+}
+
+// A loop that has ended lets nobody in, and waits for those inside.
+func TestLoopWaitsForThoseInside(t *testing.T) {
+	p := &parallelLoop{}
+	p.last.Add(1)
+	if !p.enter() || !p.enter() {
+		t.Fatal("a running loop lets nobody in")
+	}
+	p.leave()
+	over := make(chan struct{})
+	go func() {
+		p.end()
+		close(over)
+	}()
+	for p.inside.Load() >= 0 {
+		runtime.Gosched()
+	}
+	if p.enter() {
+		t.Error("a loop that has ended lets a worker in")
+	}
+	select {
+	case <-over:
+		t.Error("the loop did not wait for a worker inside")
+	default:
+	}
+	p.leave()
+	<-over
+	none := &parallelLoop{}
+	none.last.Add(1)
+	none.end() // at once: nobody is inside
+}
+
+// Loops one after another, some from several goroutines, see each index once whether workers sleep or linger.
+func TestLoopsInARow(t *testing.T) {
+	h := NewHost(HostOptions{Workers: 4})
+	defer h.Close()
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			for n := range 300 {
+				var sum atomic.Int64
+				h.For(n, parallelWork, func(begin, end int) { sum.Add(int64(end - begin)) })
+				if sum.Load() != int64(n) {
+					t.Errorf("%d indices of %d", sum.Load(), n)
+				}
+			}
+		})
+	}
+	all.Wait()
 }

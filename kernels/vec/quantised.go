@@ -32,7 +32,7 @@ var (
 	G4_64  = Quantised{64, 37, &loopsG4_64}
 	G4_128 = Quantised{128, 69, &loopsG4_128}
 
-	// Rows of 16-bit numbers, taken as blocks of 16, have a decoder alone.
+	// Rows of 16-bit numbers are taken as blocks of 16.
 	RowBF16 = Quantised{16, 32, &loopsBF16}
 	RowF16  = Quantised{16, 32, &loopsF16}
 )
@@ -51,11 +51,11 @@ func (q *Quantised) Decode(y []float32, row []byte) bool {
 	return true
 }
 
-// Dots sets out[i] to the dot product of row i of rows and x, which has whole blocks. It returns false if the machine
-// has no loop for it; then it has done nothing.
+// Dots sets out[i] to the dot product of row i of rows and x. It returns false if x has no whole blocks, or the machine
+// no loop for them; then it has done nothing.
 func (q *Quantised) Dots(out []float32, rows []byte, x []float32) bool {
 	blocks := len(x) / q.elements
-	if !useQuantised() || q.loops.dots == nil || blocks == 0 {
+	if !useQuantised() || blocks == 0 || len(x)%q.elements != 0 {
 		return false
 	}
 	rows = rows[: len(out)*blocks*q.bytes : len(rows)]

@@ -30,8 +30,8 @@ var (
 	loopsG4_128 = blockLoops{decodeG4_128AVX2, dotsG4_128AVX2, dotsG4_128AVX512}
 	loopsF8     = blockLoops{decodeF8AVX2, dotsF8AVX2, dotsF8AVX512}
 
-	loopsBF16 = blockLoops{decode: widenBF16AVX2}
-	loopsF16  = blockLoops{decode: widenF16AVX2}
+	loopsBF16 = blockLoops{widenBF16AVX2, dotsBF16AVX2, dotsBF16AVX512}
+	loopsF16  = blockLoops{widenF16AVX2, dotsF16AVX2, dotsF16AVX512}
 )
 
 // The functions of quantised_amd64.s and quantised_hf_amd64.s. y, x and row have whole blocks, at least one; dots takes
@@ -121,7 +121,13 @@ func decodeF8AVX2(y *float32, row *byte, blocks int)
 //go:noescape
 func dotsF8AVX2(out *float32, rows *byte, x *float32, blocks, n int)
 
-// The functions of widen_amd64.s.
+// The functions of dots16_amd64.s and widen_amd64.s.
+
+//go:noescape
+func dotsBF16AVX2(out *float32, rows *byte, x *float32, blocks, n int)
+
+//go:noescape
+func dotsF16AVX2(out *float32, rows *byte, x *float32, blocks, n int)
 
 //go:noescape
 func widenBF16AVX2(y *float32, row *byte, blocks int)

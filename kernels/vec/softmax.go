@@ -1,6 +1,9 @@
 package vec
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Constants of exp: x = n·ln 2 + r with |r| at most ln 2 / 2, e^x = 2^n·e^r. ln 2 is in two parts, of which the
 // first has few bits, so that n times it is exact. e^r = 1 + r + r²·p(r), with the polynomial of expf in Cephes
@@ -41,6 +44,35 @@ func SoftmaxWeights(x []float32, scale float32) float32 {
 		copy(x[n:], tail[:])
 	}
 	return fold(&sum)
+}
+
+// sumBlock is how many exponentials LogSumExp adds in float32.
+const sumBlock = 64 * lanes
+
+// LogSumExp returns ln Σ exp(x_i), within 2·10⁻⁶ of float64's, or NaN with a NaN in x. It adds blocks of 1,024
+// exponentials in the order of [SoftmaxWeights], and then their sums in float64.
+func LogSumExp(x []float32) float64 {
+	var block [sumBlock]float32
+	most := float32(math.Inf(-1))
+	for part := range slices.Chunk(x, sumBlock) {
+		most = larger(scaleMax(fill(&block, part), 1), most)
+	}
+	var total float64
+	for part := range slices.Chunk(x, sumBlock) {
+		var sum [lanes]float32
+		expSum(fill(&block, part), most, &sum)
+		total += float64(fold(&sum))
+	}
+	return float64(most) + math.Log(total)
+}
+
+// fill copies x to block, and returns it with the last lanes filled up with -∞.
+func fill(block *[sumBlock]float32, x []float32) []float32 {
+	n := copy(block[:], x)
+	for ; n%lanes != 0; n++ {
+		block[n] = float32(math.Inf(-1))
+	}
+	return block[:n]
 }
 
 // larger returns a if it is above b, else b, as VMAXPS does.

@@ -1,4 +1,5 @@
 #include "textflag.h"
+#include "exp_amd64.h"
 
 // func scaleMaxAVX2(x *float32, scale float32, n int, most *[16]float32)
 TEXT ·scaleMaxAVX2(SB), NOSPLIT, $0-32
@@ -24,37 +25,6 @@ loopm:
 	VMOVUPS Y1, 32(DX)
 	VZEROUPPER
 	RET
-
-// EXP replaces the differences in X by their exponentials, step by step as exp in softmax.go.
-// R8 is the table. M, T, N, P are registers that it overwrites: the mask of the differences
-// below -87, x·log2 e rounded with n in its low bits, n, and the polynomial.
-#define EXP(X, M, T, N, P) \
-	VCMPPS  $1, (R8), X, M   \
-	VMULPS  32(R8), X, T     \
-	VADDPS  64(R8), T, T     \
-	VSUBPS  64(R8), T, N     \
-	VMULPS  96(R8), N, P     \
-	VSUBPS  P, X, X          \
-	VMULPS  128(R8), N, P    \
-	VSUBPS  P, X, X          \
-	VMULPS  160(R8), X, P    \
-	VADDPS  192(R8), P, P    \
-	VMULPS  X, P, P          \
-	VADDPS  224(R8), P, P    \
-	VMULPS  X, P, P          \
-	VADDPS  256(R8), P, P    \
-	VMULPS  X, P, P          \
-	VADDPS  288(R8), P, P    \
-	VMULPS  X, P, P          \
-	VADDPS  320(R8), P, P    \
-	VMULPS  X, X, N          \
-	VMULPS  N, P, P          \
-	VADDPS  X, P, P          \
-	VADDPS  352(R8), P, P    \
-	VPSLLD  $23, T, T        \
-	VPADDD  352(R8), T, T    \
-	VMULPS  T, P, P          \
-	VANDNPS P, M, X
 
 // func expSumAVX2(x *float32, most float32, n int, sum *[16]float32, table *[12][8]float32)
 TEXT ·expSumAVX2(SB), NOSPLIT, $0-40

@@ -16,13 +16,16 @@ func TestSoftmaxAssemblyEqualsGo(t *testing.T) {
 	for _, n := range scoreLengths {
 		for range 20 {
 			scale, x := float32(r.ExpFloat64()), randomScores(r, n)
-			want, sum := slices.Clone(x), float32(0)
-			without(func() { sum = SoftmaxWeights(want, scale) })
+			want, sum, logSum := slices.Clone(x), float32(0), 0.0
+			without(func() { sum, logSum = SoftmaxWeights(want, scale), LogSumExp(x) })
 			for name, way := range ways {
 				way(func() {
 					got := slices.Clone(x)
 					if s := SoftmaxWeights(got, scale); s != sum || !sameBits(want, got) {
 						t.Fatalf("n=%d, %s: sum %v of %v, in Go %v of %v", n, name, s, got, sum, want)
+					}
+					if got := LogSumExp(x); got != logSum {
+						t.Fatalf("n=%d, %s: logarithm %v, in Go %v", n, name, got, logSum)
 					}
 				})
 			}

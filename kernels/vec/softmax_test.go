@@ -90,6 +90,24 @@ func TestSoftcap(t *testing.T) {
 	}
 }
 
+// LogSumExp is near float64's for any length, and NaN with a NaN anywhere.
+func TestLogSumExp(t *testing.T) {
+	r := rand.New(rand.NewPCG(rand.Uint64(), 15))
+	for _, n := range append(scoreLengths[1:], sumBlock, sumBlock+1, 5000) {
+		x, sum := randomScores(r, n), 0.0
+		for _, v := range x {
+			sum += math.Exp(float64(v))
+		}
+		if got, want := LogSumExp(x), math.Log(sum); math.Abs(got-want) > 2e-6*max(1, math.Abs(want)) {
+			t.Errorf("n=%d: %v, wants %v", n, got, want)
+		}
+		x[r.IntN(n)] = float32(math.NaN())
+		if got := LogSumExp(x); got == got {
+			t.Errorf("n=%d: %v with a NaN", n, got)
+		}
+	}
+}
+
 func BenchmarkSoftmaxWeights(b *testing.B) {
 	x := make([]float32, 1024)
 	for b.Loop() {

@@ -1,4 +1,5 @@
 #include "textflag.h"
+#include "exp_amd64.h"
 
 // Sums and exponentials with registers of 16 lanes. Each product and each sum is rounded, and sums have the order of
 // vec.go and softmax.go.
@@ -209,47 +210,12 @@ TEXT ·expSumAVX512(SB), NOSPLIT, $0-40
 	MOVQ         sum+24(FP), DX
 	MOVQ         table+32(FP), R8
 	VMOVUPS      (DX), Z0
-	VBROADCASTSS (R8), Z20    // -87
-	VBROADCASTSS 32(R8), Z21  // log2 e
-	VBROADCASTSS 64(R8), Z22  // expRound
-	VBROADCASTSS 96(R8), Z23  // ln 2, the first part
-	VBROADCASTSS 128(R8), Z24 // and the rest
-	VBROADCASTSS 160(R8), Z25 // the terms
-	VBROADCASTSS 192(R8), Z26
-	VBROADCASTSS 224(R8), Z27
-	VBROADCASTSS 256(R8), Z28
-	VBROADCASTSS 288(R8), Z29
-	VBROADCASTSS 320(R8), Z30
-	VBROADCASTSS 352(R8), Z31 // 1
+	EXP16_CONSTANTS
 
 loope:
 	VMOVUPS  (SI), Z3
 	VSUBPS   Z2, Z3, Z3
-	VCMPPS   $5, Z20, Z3, K1 // not below -87; true for NaN
-	VMULPS   Z21, Z3, Z4
-	VADDPS   Z22, Z4, Z4     // x·log2 e rounded, n in its low bits
-	VSUBPS   Z22, Z4, Z5     // n
-	VMULPS   Z23, Z5, Z6
-	VSUBPS   Z6, Z3, Z3
-	VMULPS   Z24, Z5, Z6
-	VSUBPS   Z6, Z3, Z3      // r
-	VMULPS   Z25, Z3, Z6
-	VADDPS   Z26, Z6, Z6
-	VMULPS   Z3, Z6, Z6
-	VADDPS   Z27, Z6, Z6
-	VMULPS   Z3, Z6, Z6
-	VADDPS   Z28, Z6, Z6
-	VMULPS   Z3, Z6, Z6
-	VADDPS   Z29, Z6, Z6
-	VMULPS   Z3, Z6, Z6
-	VADDPS   Z30, Z6, Z6     // p(r)
-	VMULPS   Z3, Z3, Z5
-	VMULPS   Z5, Z6, Z6
-	VADDPS   Z3, Z6, Z6
-	VADDPS   Z31, Z6, Z6     // e^r
-	VPSLLD   $23, Z4, Z4
-	VPADDD   Z31, Z4, Z4     // 2^n
-	VMULPS.Z Z4, Z6, K1, Z3
+	EXP16
 	VMOVUPS  Z3, (SI)
 	VADDPS   Z3, Z0, Z0
 	ADDQ     $64, SI

@@ -19,13 +19,13 @@ const lanes = 16
 func BF16(b uint16) float32 { return math.Float32frombits(uint32(b) << 16) }
 
 // DotBF16 returns the dot product of a row of bfloat16 weights and a vector that is at
-// least as long.
+// least as long, in Go; the loops in assembly are those of [RowBF16].
 func DotBF16(w []uint16, x []float32) float32 {
 	x = x[:len(w)]
 	n := len(w) &^ (lanes - 1)
 	var s float32
 	if n > 0 {
-		s = dotBF16(w[:n], x[:n])
+		s = dotBF16Go(w[:n], x[:n])
 	}
 	for i := n; i < len(w); i++ {
 		s += float32(BF16(w[i]) * x[i])
@@ -73,6 +73,33 @@ func DotRows(out, a, rows []float32, d, stride int) {
 	for h := range heads {
 		for i := range n {
 			out[h*stride+i] = Dot(a[h*d:][:d], rows[i*d:][:d])
+		}
+	}
+}
+
+// Products sets y[t·stride+i] to the dot product of row t of x and row i of rows, or adds it to that if add is set. Rows
+// have d elements. y ends with the last product, or later. ahead is what is read next: it may be fetched meanwhile.
+func Products(y, x, rows []float32, d, stride int, add bool, ahead []byte) {
+	n, T := len(rows)/d, len(x)/d
+	if n == 0 || T == 0 {
+		return
+	}
+	_ = y[(T-1)*stride+n-1]
+	if d%lanes == 0 && products(y, x, rows, d, T, n, stride, add, ahead) {
+		return
+	}
+	if !add {
+		DotRows(y, x, rows, d, stride)
+		return
+	}
+	var part [lanes]float32
+	for t := range T {
+		for i := 0; i < n; i += lanes {
+			few := min(lanes, n-i)
+			DotRows(part[:few], x[t*d:][:d], rows[i*d:(i+few)*d], d, few)
+			for j, v := range part[:few] {
+				y[t*stride+i+j] += v
+			}
 		}
 	}
 }

@@ -1,16 +1,13 @@
 package vec
 
-import "golang.org/x/sys/cpu"
+import (
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+)
 
 // useAVX2 selects the assembly. Tests turn it off to compare with the Go loops.
 var useAVX2 = cpu.X86.HasAVX2
-
-func dotBF16(w []uint16, x []float32) float32 {
-	if useAVX2 {
-		return dotBF16AVX2(&w[0], &x[0], len(w))
-	}
-	return dotBF16Go(w, x)
-}
 
 func dot(a, b []float32) float32 {
 	if useAVX2 {
@@ -32,13 +29,32 @@ func dotRows(out, a, rows []float32, n, d, stride int) bool {
 	switch heads := len(a) / d; {
 	case mayDotColumns(n, d, heads):
 		dotRows16AVX512(&out[0], &a[0], &rows[0], d, heads, stride)
-	case useAVX512 && d >= maxColumns && heads%4 == 0:
-		dotTilesAVX512(&out[0], &a[0], &rows[0], n, d, heads, stride)
+	case useAVX512 && d >= maxColumns:
+		productsAVX512(&out[0], &a[0], &rows[0], d, heads, n, stride, 0,
+			(*byte)(unsafe.Pointer(&rows[0])), 0)
 	case useAVX2:
 		dotRowsAVX2(&out[0], &a[0], &rows[0], n, d, heads, stride)
 	default:
 		return false
 	}
+	return true
+}
+
+// products returns false if it did nothing.
+func products(y, x, rows []float32, d, T, n, stride int, add bool, ahead []byte) bool {
+	if !useAVX512 {
+		return false
+	}
+	adds := 0
+	if add {
+		adds = 1
+	}
+	next, step := (*byte)(unsafe.Pointer(&rows[0])), 0
+	if len(ahead) > 0 {
+		steps := (T/4 + T%4/2 + T%2) * ((n + 3) / 4) * d / lanes
+		next, step = &ahead[0], (len(ahead)+steps-1)/steps
+	}
+	productsAVX512(&y[0], &x[0], &rows[0], d, T, n, stride, adds, next, step)
 	return true
 }
 
@@ -57,9 +73,6 @@ func addScaledRows(dst, rows, f []float32, n, d, stride int) bool {
 // The functions of vec_amd64.s. n is above 0 and a multiple of 16, or of 8 for
 // addScaledAVX2. In the functions for rows n is their number, above 0, d is their length,
 // a multiple of 16, or of 8 for addScaledRowsAVX2, and heads is above 0.
-
-//go:noescape
-func dotBF16AVX2(w *uint16, x *float32, n int) float32
 
 //go:noescape
 func dotAVX2(a, b *float32, n int) float32

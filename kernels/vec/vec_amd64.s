@@ -14,38 +14,6 @@
 	VMOVSHDUP    X, TX     \
 	VADDSS       TX, X, X
 
-// func dotBF16AVX2(w *uint16, x *float32, n int) float32
-//
-// Rows of a weight follow each other in memory. Fetching 2 KB ahead is faster than the machine's own prefetching, which
-// begins anew with each page.
-TEXT ·dotBF16AVX2(SB), NOSPLIT, $0-28
-	MOVQ   w+0(FP), SI
-	MOVQ   x+8(FP), DI
-	MOVQ   n+16(FP), CX
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-
-loop:
-	PREFETCHT0 2048(SI)
-	VPMOVZXWD (SI), Y2
-	VPMOVZXWD 16(SI), Y3
-	VPSLLD    $16, Y2, Y2
-	VPSLLD    $16, Y3, Y3
-	VMULPS    (DI), Y2, Y2
-	VMULPS    32(DI), Y3, Y3
-	VADDPS    Y2, Y0, Y0
-	VADDPS    Y3, Y1, Y1
-	ADDQ      $32, SI
-	ADDQ      $64, DI
-	SUBQ      $16, CX
-	JNZ       loop
-
-	VADDPS Y1, Y0, Y0
-	FOLD(Y0, X0, X2)
-	MOVSS  X0, ret+24(FP)
-	VZEROUPPER
-	RET
-
 // func dotAVX2(a, b *float32, n int) float32
 TEXT ·dotAVX2(SB), NOSPLIT, $0-28
 	MOVQ   a+0(FP), SI

@@ -1,6 +1,7 @@
 package vec
 
 import (
+	"encoding/binary"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -37,12 +38,14 @@ func random(r *rand.Rand, n int) []float32 {
 	return x
 }
 
-func randomBF16(r *rand.Rand, n int) []uint16 {
-	w := make([]uint16, n)
+// random16 returns n numbers as bfloat16, in a form that is also one of finite float16, and their bytes.
+func random16(r *rand.Rand, n int) (numbers []uint16, bytes []byte) {
+	numbers, bytes = make([]uint16, n), make([]byte, 2*n)
 	for i, f := range random(r, n) {
-		w[i] = uint16(math.Float32bits(f) >> 16)
+		numbers[i] = uint16(math.Float32bits(f)>>16) &^ (1 << 14)
+		binary.LittleEndian.PutUint16(bytes[2*i:], numbers[i])
 	}
-	return w
+	return numbers, bytes
 }
 
 // The assembly gives the bits of the Go loops, so results are the same on every machine.
@@ -52,15 +55,14 @@ func TestAssemblyEqualsGoBitForBit(t *testing.T) {
 	}
 	r := rand.New(rand.NewPCG(rand.Uint64(), 1))
 	for _, n := range []int{1, 8, 15, 16, 17, 31, 48, 64, 100, 256, 704, 1000} {
-		w, a, b := randomBF16(r, n), random(r, n), random(r, n)
+		a, b := random(r, n), random(r, n)
 		f := float32(r.NormFloat64())
-		got := [3]float32{DotBF16(w, a), Dot(a, b), 0}
+		got := Dot(a, b)
 		gotSum := append([]float32(nil), a...)
 		AddScaled(gotSum, b, f)
 		without(func() {
-			want := [3]float32{DotBF16(w, a), Dot(a, b), 0}
-			if got != want {
-				t.Errorf("n=%d: dot products %v, in Go %v", n, got, want)
+			if want := Dot(a, b); got != want {
+				t.Errorf("n=%d: dot product %v, in Go %v", n, got, want)
 			}
 			want1 := append([]float32(nil), a...)
 			AddScaled(want1, b, f)
@@ -126,24 +128,64 @@ func TestSumOfNegativeZeros(t *testing.T) {
 	}
 }
 
-// Products of many rows in tiles of 4 by 4 have the bits of Dot.
-func TestTilesEqualDot(t *testing.T) {
-	r := rand.New(rand.NewPCG(rand.Uint64(), 9))
-	for _, d := range []int{256, 272, 896} {
+// Products of several rows have the bits of Dot, stored or added, and nothing beside them is written.
+func TestProductsEqualDot(t *testing.T) {
+	r := rand.New(rand.NewPCG(rand.Uint64(), 10))
+	for _, d := range []int{1, 15, 16, 33, 48, 256, 896} {
 		for n := 1; n <= 9; n++ {
-			heads, stride := 4*(1+r.IntN(3)), n+r.IntN(3)
-			a, rows := random(r, heads*d), random(r, n*d)
-			want := random(r, heads*stride)
-			got := slices.Clone(want)
+			T, add := 1+r.IntN(11), r.IntN(2) == 1
+			stride := n + r.IntN(3)
+			x, rows, before := random(r, T*d), random(r, n*d), random(r, T*stride+16)
+			want := slices.Clone(before)
 			without(func() {
-				for i := range heads * n {
-					want[i/n*stride+i%n] = Dot(a[i/n*d:][:d], rows[i%n*d:][:d])
+				for i := range T * n {
+					v := Dot(x[i/n*d:][:d], rows[i%n*d:][:d])
+					if add {
+						v += want[i/n*stride+i%n]
+					}
+					want[i/n*stride+i%n] = v
 				}
 			})
-			DotRows(got, a, rows, d, stride)
-			if !sameBits(got, want) {
-				t.Errorf("%d heads, %d rows of %d: %v, want %v", heads, n, d, got, want)
+			for name, way := range ways {
+				got := slices.Clone(before)
+				way(func() { Products(got, x, rows, d, stride, add, nil) })
+				if !sameBits(got, want) {
+					t.Errorf("%s, %d by %d rows of %d, added %v: %v, want %v", name, T, n, d, add, got, want)
+				}
 			}
 		}
+	}
+}
+
+// Dot products of rows of 16-bit numbers have the bits of one row after another in Go.
+func TestDotsOf16BitsEqualGo(t *testing.T) {
+	if !useQuantised() {
+		t.Skip("wants a processor with AVX2 and F16C")
+	}
+	r := rand.New(rand.NewPCG(rand.Uint64(), 13))
+	for _, d := range []int{16, 32, 48, 64, 80, 112, 256, 896} {
+		for n := 1; n <= 9; n++ {
+			w, rows := random16(r, n*d)
+			x, values := random(r, d), make([]float32, n*d)
+			want, want16 := make([]float32, n), make([]float32, n)
+			RowF16.Decode(values, rows)
+			for i := range n {
+				want[i], want16[i] = DotBF16(w[i*d:][:d], x), Dot(values[i*d:][:d], x)
+			}
+			for _, name := range []string{"the best", "AVX2"} {
+				got, got16 := make([]float32, n), make([]float32, n)
+				ways[name](func() {
+					if !RowBF16.Dots(got, rows, x) || !RowF16.Dots(got16, rows, x) {
+						t.Fatal("no loop")
+					}
+				})
+				if !sameBits(got, want) || !sameBits(got16, want16) {
+					t.Errorf("%s, %d rows of %d: %v and %v, want %v and %v", name, n, d, got, got16, want, want16)
+				}
+			}
+		}
+	}
+	if RowBF16.Dots(make([]float32, 1), make([]byte, 34), make([]float32, 17)) {
+		t.Error("a loop takes a part of a block")
 	}
 }

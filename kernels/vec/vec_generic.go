@@ -2,19 +2,25 @@
 
 package vec
 
-func dotBF16(w []uint16, x []float32) float32 { return dotBF16Go(w, x) }
-
 func dot(a, b []float32) float32 { return dotGo(a, b) }
 
 func addScaled(dst, src []float32, f float32) { addScaledGo(dst, src, f) }
 
 func dotRows(_, _, _ []float32, _, _, _ int) bool { return false }
 
+func products(_, _, _ []float32, _, _, _, _ int, _ bool, _ []byte) bool { return false }
+
 func addScaledRows(_, _, _ []float32, _, _, _ int) bool { return false }
 
 func scaleMaxLanes(x []float32, scale float32, most *[lanes]float32) { scaleMaxGo(x, scale, most) }
 
 func expSum(x []float32, most float32, sum *[lanes]float32) { expSumGo(x, most, sum) }
+
+func gate(x, up []float32, linear, cubic float32) { gateGo(x, up, linear, cubic) }
+
+func scale(y, x, g []float32, f float32) { scaleGo(y, x, g, f) }
+
+func rotate(a, b, rotation []float32) { rotateGo(a, b, rotation) }
 
 func useQuantised() bool { return false }
 

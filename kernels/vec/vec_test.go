@@ -1,6 +1,7 @@
 package vec
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -46,11 +47,18 @@ func BenchmarkDotBF16(b *testing.B) {
 	}
 }
 
-// BenchmarkDotRows measures four rows by four in the length of Qwen2.5-0.5B's.
-func BenchmarkDotRows(b *testing.B) {
-	out, a, rows := make([]float32, 16), make([]float32, 4*896), make([]float32, 4*896)
-	for b.Loop() {
-		DotRows(out, a, rows, 896, 4)
+// BenchmarkProducts measures four rows of a weight by some of activations, in the lengths of the embedded model's rows
+// and of Qwen2.5-0.5B's.
+func BenchmarkProducts(b *testing.B) {
+	for _, d := range []int{256, 896, 4864} {
+		for _, T := range []int{1, 4, 10, 64} {
+			b.Run(fmt.Sprintf("d=%d,T=%d", d, T), func(b *testing.B) {
+				y, x, rows := make([]float32, 4*T), make([]float32, T*d), make([]float32, 4*d)
+				for b.Loop() {
+					Products(y, x, rows, d, 4, false, nil)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*4*T*d), "ns/product")
+			})
+		}
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*16*896), "ns/product")
 }
