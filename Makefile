@@ -117,13 +117,20 @@ ADDRESS ?= 127.0.0.1:8080
 run-gateway: programs gateway ## build, serve the embedded model over HTTP with a page for people, until Ctrl-C
 	@sh client/gateway/run.sh '$(BIN)' '$(ADDRESS)'
 
+RAY := client/gateway/ray
+
+# The first time it installs Ray from Python's package registry.
+.PHONY: run-ray
+run-ray: programs gateway ## build, start three nodes of Ray on this machine, stream a passage through them, stop them
+	@python=$$(sh $(RAY)/install $(RAY)/requirements.txt) && "$$python/python3" -B $(RAY)/run.py '$(BIN)'
+
 .PHONY: test
 test: ## run the tests (under 5 minutes on 2 cores)
 	$(need-go)
 	@$(GO) test $(TESTFLAGS) ./...
 
 .PHONY: check
-check: unskipped vet lint race fuzz examples readiness tidy bench-check units page-check cuda-check format-check sleepers clients-check package-check ## all that CI runs
+check: unskipped vet lint race fuzz examples readiness tidy bench-check units page-check cuda-check format-check sleepers clients-check ray-check package-check ## all that CI runs
 
 .PHONY: unskipped
 unskipped: ## make test, which fails here where a test skips that could run
@@ -267,6 +274,14 @@ clients-check: all ## real clients of OpenAI's, Anthropic's and Ollama's APIs, a
 	@$(BUILD) -o .build/scripted ./client/gateway/internal/scripted
 	@clients=$$(sh client/gateway/testdata/clients/install) && \
 		"$$clients/bin/python3" -B client/gateway/testdata/clients/check.py '$(BIN)' .build/scripted
+
+# Needs Python 3.11 with venv and its package registry. The other version is for a node that must be refused.
+.PHONY: ray-check
+ray-check: programs gateway ## three nodes of Ray: 500 requests, a node killed under 32 streams, a rolling restart, bad nodes (5 minutes)
+	@$(MAKE) programs gateway BIN=.build/ray-other VERSION=0.0.0-other
+	@python=$$(sh $(RAY)/install $(RAY)/requirements.txt) && \
+		"$$python/python3" -B -m unittest discover -s $(RAY) -t $(RAY) && \
+		"$$python/python3" -B $(RAY)/check.py '$(BIN)' .build/ray-other
 
 .PHONY: page-picture
 page-picture: programs gateway ## take README's picture of the page beside the embedded model
