@@ -41,6 +41,7 @@ class Options:
     bin: str = ""  # folder of the programs; empty: PATH
     keys: str = ""  # of reel-gateway's --api-key-file
     flags: str = ""  # further ones of reel-generator
+    hosts: str = ""  # names of the proxies beside localhost, with spaces between them
     release: str = ""  # another one restarts all replicas, one after the other
 
 
@@ -189,8 +190,9 @@ def app(arguments: dict) -> serve.Application:
     resources = {"num_gpus": 1} if o.device == "cuda" else {"num_cpus": o.cpus}
     generators = Generator.options(
         max_ongoing_requests=o.running, ray_actor_options={"num_cpus": 0} | resources, health_check_period_s=2,
-        graceful_shutdown_wait_loop_s=0.2, graceful_shutdown_timeout_s=120,
+        max_constructor_retry_count=3, graceful_shutdown_wait_loop_s=0.2, graceful_shutdown_timeout_s=120,
         request_router_config=RequestRouterConfig(request_router_class="reelray.router:PrefixRouter"), **count)
     head = {"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}}
     reference = Reference.options(ray_actor_options=head).bind()
-    return front.Front.options(ray_actor_options=head, max_ongoing_requests=10_000).bind(generators.bind(o, reference))
+    return front.Front.options(ray_actor_options=head, max_ongoing_requests=10_000).bind(
+        generators.bind(o, reference), o.hosts)

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import logging
 import random
+import re
 import time
 
 from ray import serve
@@ -22,6 +23,7 @@ MAX_LOSSES = 3  # of a request; the next one ends it
 SUSPECT_AT = 2  # losses after which a request runs apart from others like it
 RESTART = 60  # seconds in which a replica takes a request up
 PAUSE = 0.2  # seconds between two attempts
+LOCAL = "localhost", "127.0.0.1", "[::1]"
 PROMPTS = "tools", "system", "instructions", "messages", "prompt", "input"  # in the order of a prompt
 log = logging.getLogger("ray.serve")
 
@@ -62,18 +64,31 @@ def failure(status: int, code: str, message: str) -> dict:
 
 
 def refusal(status: int, code: str, message: str) -> Response:
-    return Response(json.dumps(failure(status, code, message)), status, {"retry-after": "1"}, "application/json")
+    again = {"retry-after": "1"} if status in (429, 503) else {}
+    return Response(json.dumps(failure(status, code, message)), status, again, "application/json")
+
+
+def foreign(headers, hosts: list[str]) -> str:
+    """Returns why a request may be one of a web page of another origin, or nothing. The gateways see a Unix socket."""
+    host = headers.get("host", "")
+    if re.sub(r":\d+$", "", host).lower() not in (*LOCAL, *hosts):
+        return "the request's Host names another server (if it is a name of this one, add it to hosts)"
+    if (origin := headers.get("origin")) and origin not in (f"http://{host}", f"https://{host}"):
+        return "pages of this origin may not ask"
+    return ""
 
 
 @serve.deployment
 class Front:
     """The deployment that the proxies serve."""
 
-    def __init__(self, generators):
-        self.generators = generators.options(stream=True)
+    def __init__(self, generators, hosts: str):
+        self.generators, self.hosts = generators.options(stream=True), hosts.lower().split()
         self.suspects = asyncio.Lock()
 
     async def __call__(self, request: Request) -> Response:
+        if why := foreign(request.headers, self.hosts):
+            return refusal(403, "foreign", why)
         body = bytearray()
         async for piece in request.stream():
             body += piece

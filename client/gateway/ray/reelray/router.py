@@ -45,7 +45,7 @@ class PrefixRouter(RequestRouter):
     def find(self, marks: list[bytes]) -> tuple[set[ReplicaID], int]:
         """Returns who holds the longest known beginning, and its bytes."""
         for n in range(len(marks), 0, -1):
-            if held := self.holders.get(marks[n - 1], set()) & self._replica_id_set:
+            if held := self.holders.get(marks[n - 1], set()) & self.curr_replicas.keys():
                 return held, n * CHUNK
         return set(), 0
 
