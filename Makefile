@@ -130,7 +130,7 @@ test: ## run the tests (under 5 minutes on 2 cores)
 	@$(GO) test $(TESTFLAGS) ./...
 
 .PHONY: check
-check: unskipped vet lint race fuzz examples readiness tidy bench-check units page-check cuda-check format-check sleepers clients-check ray-check package-check ## all that CI runs
+check: unskipped vet lint race fuzz examples readiness tidy bench-check units page-check cuda-check format-check sleepers clients-check ray-check kubernetes-check package-check ## all that CI runs
 
 .PHONY: unskipped
 unskipped: ## make test, which fails here where a test skips that could run
@@ -282,6 +282,12 @@ ray-check: programs gateway ## three nodes of Ray: 500 requests, a node killed u
 	@python=$$(sh $(RAY)/install $(RAY)/requirements.txt) && \
 		"$$python/python3" -B -m unittest discover -s $(RAY) -t $(RAY) && \
 		"$$python/python3" -B $(RAY)/check.py '$(BIN)' .build/ray-other
+
+# A module of its own, so that Reel does not depend on Kubernetes. It runs no container.
+.PHONY: kubernetes-check
+kubernetes-check: programs gateway ## the manifests in the types of Kubernetes, and the gateway's gauges by the endpoint picker's own scraper
+	@cd client/gateway/kubernetes && $(GO) vet ./... && $(GO) mod tidy -diff && \
+		REEL_BIN='$(abspath $(BIN))' $(GO) test -count=1 ./...
 
 .PHONY: page-picture
 page-picture: programs gateway ## take README's picture of the page beside the embedded model

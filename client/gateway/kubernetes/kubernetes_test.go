@@ -68,7 +68,7 @@ func flag(t *testing.T, c *core.Container, name string) string {
 }
 
 func TestPodSharesASocket(t *testing.T) {
-	pod := &build(t, ".")["Deployment"].(*apps.Deployment).Spec.Template.Spec
+	pod := &build(t, "base")["Deployment"].(*apps.Deployment).Spec.Template.Spec
 	generator, gateway := find(t, pod, "generator"), find(t, pod, "gateway")
 	socket := flag(t, generator, "socket")
 	if _, path, _ := strings.Cut(flag(t, gateway, "generator"), "="); path != socket {
@@ -92,7 +92,7 @@ func TestPodSharesASocket(t *testing.T) {
 }
 
 func TestProbesNameServedPorts(t *testing.T) {
-	pod := &build(t, ".")["Deployment"].(*apps.Deployment).Spec.Template.Spec
+	pod := &build(t, "base")["Deployment"].(*apps.Deployment).Spec.Template.Spec
 	gateway := find(t, pod, "gateway")
 	_, health, _ := strings.Cut(flag(t, gateway, "health-listen"), ":")
 	for _, probe := range []*core.Probe{gateway.ReadinessProbe, gateway.LivenessProbe} {
@@ -111,7 +111,7 @@ func TestProbesNameServedPorts(t *testing.T) {
 }
 
 func TestImageIsAnEntryOfKustomize(t *testing.T) {
-	for _, c := range build(t, ".")["Deployment"].(*apps.Deployment).Spec.Template.Spec.Containers {
+	for _, c := range build(t, "base")["Deployment"].(*apps.Deployment).Spec.Template.Spec.Containers {
 		if c.Image != "reel.example/reel:0.1.0" {
 			t.Errorf("the entry of images does not reach %s: %s", c.Name, c.Image)
 		}
