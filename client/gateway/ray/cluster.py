@@ -15,6 +15,7 @@ from reelray.app import app
 HERE = os.path.dirname(os.path.abspath(__file__))
 TEMPLATE = os.path.join(HERE, "../../../generator/tiny/plain.jinja")
 PORT = 8123
+ATTEMPTS = 5  # to start a node
 
 
 class Nodes:
@@ -25,7 +26,8 @@ class Nodes:
         self.environment = {"PYTHONPATH": HERE, "NODE_BIN": self.bin, "NODE_MODEL": "",
                             "RAY_USAGE_STATS_ENABLED": "0"}
         os.environ.update(self.environment)
-        self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+        self.cluster = Cluster()
+        self.add(resources={"num_cpus": 2, "include_dashboard": False})
         self.others = [self.add() for _ in range(nodes - 1)]
         ray.init(address=self.cluster.address, log_to_driver=False, logging_level="warning")
         serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": PORT})
@@ -33,6 +35,9 @@ class Nodes:
     def add(self, **variables):
         """Adds a node with further variables of its own."""
         resources = variables.pop("resources", {"num_cpus": 2})
+        for _ in range(ATTEMPTS - 1):
+            with contextlib.suppress(Exception):  # on a busy machine: Ray gives a node 30 s
+                return self.cluster.add_node(env_vars=self.environment | variables, **resources)
         return self.cluster.add_node(env_vars=self.environment | variables, **resources)
 
     def kill(self, node):
@@ -50,6 +55,9 @@ class Nodes:
         serve.shutdown()
         ray.shutdown()
         self.cluster.shutdown()
+        for pid in descendants(os.getpid())[1:]:  # of nodes that did not start in time
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def descendants(pid: int) -> list[int]:

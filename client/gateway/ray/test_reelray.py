@@ -3,10 +3,14 @@
 import asyncio
 import collections
 import json
+import os
 import types
 import unittest
 
-from reelray import front, router
+import yaml
+from ray.serve.schema import ServeDeploySchema
+
+from reelray import app, front, router
 from reelray.answer import Answer, Head, Other
 
 FIRST, SECOND = "A" * 26, "B" * 26
@@ -113,6 +117,22 @@ Id = collections.namedtuple("Id", "unique_id")
 
 def replica(name):
     return types.SimpleNamespace(replica_id=Id(name), replica_metadata={"identity": "same"})
+
+
+class Settings(unittest.TestCase):
+    def test_serve_yaml_is_what_ray_reads(self):
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "serve.yaml"), encoding="utf-8") as file:
+            config = ServeDeploySchema(**yaml.safe_load(file))
+        app.Options(**config.applications[0].args)
+        self.assertEqual(config.http_options.host, "127.0.0.1")
+
+    def test_replicas_follow_the_queue(self):
+        def wanted(queued, total, now):
+            return app.by_queue(types.SimpleNamespace(
+                aggregated_metrics={"queued": {"a": queued}}, total_queued_requests=0, total_num_requests=total,
+                current_num_replicas=now, config=types.SimpleNamespace(get_target_ongoing_requests=lambda: 64)))[0]
+        self.assertEqual([wanted(0, 100, 2), wanted(1, 130, 2), wanted(129, 300, 2), wanted(0, 10, 2), wanted(0, 0, 1)],
+                         [2, 3, 5, 1, 1])
 
 
 class Routers(unittest.TestCase):

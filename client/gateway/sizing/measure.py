@@ -19,10 +19,10 @@ import cluster  # noqa: E402
 
 USERS = {"system_tokens": 10, "message_tokens": 30, "answer_tokens": 32, "turns": 8, "think_s": 0, "bytes_per_token": 3,
          "fixed": True}
-CALIBRATE, COMPARE = (1, 8), (4, 16, 24)
+CALIBRATE, COMPARE = 1, (4, 8, 16)
 LENGTHS = 50, 200, 400, 800  # tokens of prompts, about
 REPEATS = 5
-SECONDS = 20  # of a count of users
+SECONDS = 15  # of a count of users
 
 
 def ask(messages, tokens):
@@ -61,15 +61,24 @@ def converse(n, until):
     return all
 
 
+def processor_s():
+    """Returns the processor time of this process and of all nodes."""
+    ticks = 0
+    for pid in cluster.descendants(os.getpid()):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            ticks += sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def figures(count):
-    begin = time.monotonic()
+    begin, used = time.monotonic(), processor_s()
     with concurrent.futures.ThreadPoolExecutor(count) as pool:
         requests = [r for one in pool.map(lambda n: converse(n, begin + SECONDS), range(count)) for r in one]
-    seconds = time.monotonic() - begin
+    seconds, used = time.monotonic() - begin, processor_s() - used
     ttft, itl = [r[0] * 1e3 for r in requests], [gap * 1e3 for r in requests for gap in r[1]]
     prompt, cached = sum(r[2]["prompt_tokens"] for r in requests), sum(
         r[2]["prompt_tokens_details"]["cached_tokens"] for r in requests)
-    return {"ttft_p50_ms": statistics.median(ttft), "ttft_p95_ms": statistics.quantiles(ttft, n=20)[-1],
+    return {"processors": used / seconds, "ttft_p50_ms": statistics.median(ttft), "ttft_p95_ms": statistics.quantiles(ttft, n=20)[-1],
             "itl_mean_ms": statistics.mean(itl), "itl_p95_ms": statistics.quantiles(itl, n=20)[-1], "hits": cached / prompt,
             "prompt_tokens": prompt / len(requests),
             "tokens_per_s": sum(r[2]["completion_tokens"] for r in requests) / seconds,
@@ -88,7 +97,7 @@ def main():
                 times.append(first[0] * 1e3)
                 tokens = usage["prompt_tokens"]
             measured["prefill_ms"].append([tokens, statistics.median(times)])
-        for count in sorted((*CALIBRATE, *COMPARE)):
+        for count in (CALIBRATE, *COMPARE):
             measured["counts"][str(count)] = figures(count)
             print(count, measured["counts"][str(count)], file=sys.stderr)
     with open(os.path.join(HERE, "measured.json"), "w", encoding="utf-8") as file:
