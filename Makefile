@@ -117,6 +117,13 @@ ADDRESS ?= 127.0.0.1:8080
 run-gateway: programs gateway ## build, serve the embedded model over HTTP with a page for people, until Ctrl-C
 	@sh client/gateway/run.sh '$(BIN)' '$(ADDRESS)'
 
+RAY := client/gateway/ray
+
+# The first time it installs Ray from Python's package registry.
+.PHONY: run-ray
+run-ray: programs gateway ## build, start three nodes of Ray on this machine, stream a passage through them, stop them
+	@python=$$(sh $(RAY)/install $(RAY)/requirements.txt) && "$$python/python3" -B $(RAY)/run.py '$(BIN)'
+
 # With -trimpath, as BUILD has it, or the tests that run make would compile everything a second time.
 .PHONY: test
 test: ## run the tests (under 5 minutes on 2 cores)
@@ -124,7 +131,7 @@ test: ## run the tests (under 5 minutes on 2 cores)
 	@$(GO) test -trimpath $(TESTFLAGS) ./...
 
 .PHONY: check
-check: unskipped vet lint race fuzz examples readiness tidy bench-check units page-check cuda-check format-check sleepers clients-check package-check ## all that CI runs
+check: unskipped vet lint race fuzz examples readiness tidy bench-check units page-check cuda-check format-check sleepers clients-check ray-check kubernetes-check package-check ## all that CI runs
 
 .PHONY: unskipped
 unskipped: ## make test, which fails here where a test skips that could run
@@ -279,6 +286,20 @@ clients-check: all ## real clients of OpenAI's, Anthropic's and Ollama's APIs, a
 	@clients=$$(sh client/gateway/testdata/clients/install) && \
 		"$$clients/bin/python3" -B client/gateway/testdata/clients/check.py '$(BIN)' .build/scripted
 	@$(MAKE) mixed MIXED=30s
+
+# Needs Python 3.11 with venv and its package registry. The other version is for a node that must be refused.
+.PHONY: ray-check
+ray-check: programs gateway ## three nodes of Ray: 500 requests, a node killed under 32 streams, a rolling restart, bad nodes (5 minutes)
+	@$(MAKE) programs gateway BIN=.build/ray-other VERSION=0.0.0-other
+	@python=$$(sh $(RAY)/install $(RAY)/requirements.txt) && \
+		"$$python/python3" -B -m unittest discover -s $(RAY) -t $(RAY) && \
+		"$$python/python3" -B $(RAY)/check.py '$(BIN)' .build/ray-other
+
+# A module of its own, so that Reel does not depend on Kubernetes. It runs no container.
+.PHONY: kubernetes-check
+kubernetes-check: programs gateway ## the manifests in the types of Kubernetes, and the gateway's gauges by the endpoint picker's own scraper
+	@cd client/gateway/kubernetes && $(GO) vet ./... && $(GO) mod tidy -diff && \
+		REEL_BIN='$(abspath $(BIN))' $(GO) test -count=1 ./...
 
 .PHONY: page-picture
 page-picture: programs gateway ## take README's picture of the page beside the embedded model

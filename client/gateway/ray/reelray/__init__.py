@@ -1,0 +1,1 @@
+"""Reel on Ray Serve: see README.md beside this folder."""
