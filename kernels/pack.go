@@ -90,6 +90,32 @@ func CheckPacked(headDim, hidden, inner int) error {
 	return nil
 }
 
+// CheckLatent returns [device.ErrBadShape] for dimensions of latent attention that the ops do not support on a GPU:
+// heads of queries with nope elements beside those that RoPE rotates, values of value elements, and latents of rank; the
+// latent of queries has queryRank, or none.
+func CheckLatent(heads, nope, rope, value, rank, queryRank int) error {
+	for _, d := range []struct {
+		name          string
+		n, step, most int
+	}{{"qk_nope_head_dim", nope, tileCols, 0}, {"v_head_dim", value, tileRows, 0},
+		{"kv_lora_rank", rank, tileRows, mostLatent}, {"kv_lora_rank + qk_rope_head_dim", rank + rope, 2 * tileRows,
+			mostLatentKey}, {"q_lora_rank", queryRank, 2 * tileRows, 0},
+		{"heads of qk_nope_head_dim + qk_rope_head_dim", heads * (nope + rope), 2 * tileRows, 0}} {
+		if d.n%d.step != 0 || d.most > 0 && d.n > d.most {
+			most := ""
+			if d.most > 0 {
+				most = fmt.Sprintf(" of at most %d", d.most)
+			}
+			return gpuLimit(fmt.Sprintf("%s %d on a GPU: it must be a multiple of %d%s; --device host serves any",
+				d.name, d.n, d.step, most))
+		}
+	}
+	return nil
+}
+
+// mostLatent and mostLatentKey bound a latent, and a latent with the elements that RoPE rotates, on a GPU.
+const mostLatent, mostLatentKey = 512, 576
+
 // Check compares dimensions.
 func (o Pack) Check() error {
 	if err := CheckPackable(o.DType, o.Rows, o.Cols); err != nil {

@@ -13,7 +13,7 @@ const (
 	// sampleShared is the size of SampleShared in sample.cu.
 	sampleShared = 33336
 	// sampleVocab is the largest vocabulary: shared memory has a bit for each token.
-	sampleVocab = 1 << 18
+	sampleVocab = 1 << 19
 )
 
 // CUDA launches a block of 1,024 threads per sample.
