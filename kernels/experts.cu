@@ -17,7 +17,7 @@ struct ExpertGates {
 	static constexpr int R = 2;
 	static constexpr bool NORMED = true;
 	static constexpr bool PREPARES_EARLY = true;
-	static constexpr bool ATTENTION_NEXT = false;
+	static constexpr bool ATTENTION_NEXT = true; // the down projection reads the choice before it waits
 	struct Prefetched {};
 	const Args &o;
 
@@ -135,6 +135,9 @@ REEL_FORMATS(REEL_EXPERT_GATEUP_ONE, reel_expert_gateup, ExpertGateUpOne)
 // The down projection of a step of one row is one kernel: X[r] += Σ_k weight_k (W_e(k)[r]·In[k] + bias), in the order
 // of k, with the bits of ExpertDown and reel_expert_sum. A block has 16 rows of W of each expert.
 
+// The choice is older than the gates, which wait for it before they let this kernel start. So it reads the choice and
+// starts its loads of weights before it waits for the gates, beside the last of them.
+
 // finish_one adds the partial sums of all experts, which `sum` adds for a rank, to row `row` of the block.
 template <class Sum>
 __device__ __forceinline__ void finish_one(const ExpertDownArgs &o, const Ranks &ranks, int row, Sum sum) {
@@ -240,10 +243,10 @@ template <class D> struct ExpertDownOne {
 template <class D> __device__ __forceinline__ void expert_down_one(const ExpertDownArgs &a) {
 	extern __shared__ float4 downShared[]; // rows of In, then partial sums
 	float *const partials = reinterpret_cast<float *>(downShared + a.used * (a.in.cols / 4));
-	begin_product<false, true>();
 	const Ranks &ranks = Ranks::find(a.chosen, a.in);
-	if (ranks.in.n == 0) return; // a row of padding
+	if (ranks.in.n == 0) return begin_product<false, true>(); // a row of padding
 	ExpertDownOne<D> one(a, ranks);
+	begin_product<false, true>();
 	one.round(downShared);
 	one.run(downShared, partials);
 	if (const int row = threadIdx.x; row < 16)
@@ -258,9 +261,8 @@ template <class F> __device__ __forceinline__ void expert_down_codes_one(const E
 	constexpr int SUMS = Sums<F>::NEEDED ? Sums<F>::COLUMNS : 0, PART = 16, RANK = CODE_PARTS * PART;
 	__shared__ float partials[TOKEN_TILE * RANK], squares[TOKEN_TILE][PARTIALS]; // squares: of rows with norms, not here
 	extern __shared__ uint4 roundedRows[];
-	begin_product<false, true>();
 	const Ranks &ranks = Ranks::find(a.chosen, a.in);
-	if (ranks.in.n == 0) return; // a row of padding
+	if (ranks.in.n == 0) return begin_product<false, true>(); // a row of padding
 	const int bricks = F::bricks(a.in.cols), parts = min(CODE_PARTS, bricks), apart = CODES_WARPS / parts;
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = warp % parts, first = warp / parts;
 	const auto tile = [&](int rank) {
@@ -270,6 +272,7 @@ template <class F> __device__ __forceinline__ void expert_down_codes_one(const E
 	typename StreamOf<ExpertDown, F, 1, 1>::Type stream(a.in.cols, part);
 	const char *from = tile(first);
 	if (from) stream.begin({from});
+	begin_product<false, true>();
 	const Activations in = {a.in.x, nullptr, nullptr, a.in.cols, a.used, 0};
 	const SharedRows<false, SUMS, CODES_WARPS, SUMS ? 2 : 4, SUMS ? 1 : 2, SUMS ? 2 : 4> rounder = {
 		in, reinterpret_cast<char *>(roundedRows), squares, a.used};

@@ -56,10 +56,31 @@ func (m *mixture) routed(name string, rows int) {
 	m.t.Helper()
 	m.run(func(on int) device.Op { return m.route[on] })
 	c := [2]kernels.Chosen{m.route[0].Chosen, m.route[1].Chosen}
-	m.same(name+": experts", twin{c[0].IDs, c[1].IDs})
+	m.chosen(name, rows)
 	got, want, n := read[float32](m.both, 1, c[1].Weights), read[float32](m.both, 0, c[0].Weights), rows*c[0].Used
 	m.closeTo(name+": weights", got[:n], want[:n], func(int) float64 { return 1e-5 }, 1e-4)
 	m.equal(name+": weights of padding", bits32(got[n:]), bits32(want[n:]))
+}
+
+// chosen fails unless both have chosen the same experts for the first rows, and left alone what comes after them. An
+// expert may be another one if the logits of both are within the rounding of a sum.
+func (m *mixture) chosen(name string, rows int) {
+	m.t.Helper()
+	logits := read[float32](m.both, 1, m.route[1].Workspace.Logits)
+	got, want := read[int32](m.both, 1, m.route[1].Chosen.IDs), read[int32](m.both, 0, m.route[0].Chosen.IDs)
+	for i, id := range want {
+		if got[i] == id {
+			continue
+		}
+		row := i / m.route[0].Chosen.Used
+		if row >= rows || got[i] < 0 || int(got[i]) >= m.route[0].Chosen.Experts {
+			m.t.Fatalf("%s: expert %d of row %d is %d, wants %d", name, i%m.route[0].Chosen.Used, row, got[i], id)
+		}
+		of := logits[row*m.route[0].Chosen.Experts:]
+		if apart := math.Abs(float64(of[got[i]] - of[id])); !(apart < 1e-5) {
+			m.t.Fatalf("%s: row %d has expert %d, wants %d: their logits are %v apart", name, row, got[i], id, apart)
+		}
+	}
 }
 
 // The router of a GPU chooses the experts that the host chooses, in every form that a family has, for any number of

@@ -242,6 +242,7 @@ func TestCUDAFiltersLargeVocabularies(t *testing.T) {
 		"min_p":                 {32000, 3, kernels.Sampling{Temperature: 1, TopP: 1, MinP: 0.05}},
 		"all": {32000, 3, kernels.Sampling{Temperature: 1.2, TopK: 100, TopP: 0.8, MinP: 0.02,
 			RepeatPenalty: 1.2}},
+		"Gemma's":               {262208, 2, kernels.Sampling{Temperature: 0.8, TopK: 64, TopP: 0.95, RepeatPenalty: 1.1}},
 		"mask":                  {151936, 2, kernels.Sampling{Temperature: 1, TopP: 1, Masked: true}},
 		"top_k above the mask":  {151936, 2, kernels.Sampling{Temperature: 1, TopP: 1, TopK: 149000, Masked: true}},
 		"top_p within the mask": {32000, 2, kernels.Sampling{Temperature: 1, TopP: 0.7, Masked: true}},

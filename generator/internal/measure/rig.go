@@ -71,13 +71,48 @@ func (r *rig) measure(p pass) ([]Row, error) {
 	by["pass"] = ops
 	var rows []Row
 	for _, name := range append(names, "pass") {
-		row, err := r.kind(name, by[name], p)
+		kind := by[name]
+		if name != "pass" {
+			if kind, err = r.refill(ops, kind); err != nil {
+				return nil, err
+			}
+		}
+		row, err := r.kind(name, kind, p)
 		if err != nil {
 			return nil, err
 		}
 		rows = append(rows, row)
 	}
 	return rows, nil
+}
+
+// refill returns those of a kind's ops that read a choice of experts of as many rows as the first, and runs the pass up
+// to the last of them: the choice of a prompt's last layer, for its sampled rows alone, is another layout of the same
+// memory. Other kinds it returns as they are.
+func (r *rig) refill(pass, kind []device.Op) ([]device.Op, error) {
+	rows, chosen := choice(kind[0])
+	if !chosen {
+		return kind, nil
+	}
+	kept := slices.DeleteFunc(slices.Clone(kind), func(op device.Op) bool { n, _ := choice(op); return n != rows })
+	last := 0
+	for i, op := range pass {
+		if n, chosen := choice(op); chosen && n == rows && op.Kernel() == kind[0].Kernel() {
+			last = i
+		}
+	}
+	return kept, r.run(pass[:last+1])
+}
+
+// choice returns the rows of an op that reads which experts rows have chosen, and whether op does.
+func choice(op device.Op) (rows int, reads bool) {
+	switch o := op.(type) {
+	case kernels.ExpertGateUp:
+		return o.T, true
+	case kernels.ExpertDown:
+		return o.T, true
+	}
+	return 0, false
 }
 
 // ops returns the ops that a pass launches.
