@@ -21,9 +21,6 @@ type expertLaunch struct {
 	chosen      Chosen
 }
 
-// expertTiled is the variant for segments of many places.
-var expertTiled = variant{"_tiled32", 16, manyPlaces, 512, 49280}
-
 // Units that a persistent block of few rows computes: enough that it reads its rows and waits at its begin seldom.
 const expertUnits = 4
 
@@ -43,7 +40,7 @@ func launchExperts[T any](q *cuda.Queue, p expertLaunch, args T) error {
 	}
 	v := &skinny8
 	if placesOf(p.T) == manyPlaces {
-		v = &expertTiled
+		v = &tiled64
 	}
 	g := v.grid(1, p.units, p.tiles)
 	if g.Z = segments; v == &skinny8 {

@@ -58,61 +58,73 @@ __device__ __forceinline__ float warp_max(float v) {
 	return v;
 }
 
-// RouteLogits are the logits of one expert for ROWS rows, in float32, in a warp: a lane's columns first, in rising
+// RouteLogits are the logits of EXPERTS experts for ROWS rows, in float32, in a warp: a lane's columns first, in rising
 // order, then the lanes. The router's first columns are loaded before the rows are there, and rows several quads at a
-// time: a warp waits for memory as seldom as its registers allow.
-template <int ROWS> struct RouteLogits {
-	static constexpr int EARLY = ROWS == 1 ? 16 : 8; // quads of 32 lanes that are loaded before the wait
-	static constexpr int BATCH = ROWS == 1 ? 16 : 4; // quads of each row in flight
+// time: a warp waits for memory as seldom as its registers allow. Of many rows a warp has several experts, so that the
+// rows are read less often.
+template <int ROWS, int EXPERTS> struct RouteLogits {
+	static constexpr int BATCH = ROWS == 1 ? 16 : EXPERTS == 1 ? 4 : 2;  // quads of each row in flight
+	static constexpr int EARLY = EXPERTS > 1 ? BATCH : ROWS == 1 ? 16 : 8; // quads that are loaded before the wait
 	static_assert(EARLY % BATCH == 0, "a batch is early, or is not");
 
 	const RouteArgs &a;
-	const int lane;
-	const float *const w; // this lane's part of the expert's row of the router
-	float4 early[EARLY];
+	const int lane, expert; // the first expert
+	float4 early[EARLY][EXPERTS];
 
 	__device__ __forceinline__ RouteLogits(const RouteArgs &a, int expert)
-		: a(a), lane(threadIdx.x % 32), w(a.router + (size_t)expert * a.hidden + lane * 4) {
+		: a(a), lane(threadIdx.x % 32), expert(expert) {
 #pragma unroll
-		for (int i = 0; i < EARLY; i++) early[i] = weight(i);
+		for (int i = 0; i < EARLY; i++) load(early[i], i);
 	}
-	// weight returns the router's i-th quad of this lane, times the norm; zeros past the end.
-	__device__ __forceinline__ float4 weight(int i) const {
-		const int k = i * 128;
-		if (k + lane * 4 >= a.hidden) return {0, 0, 0, 0};
-		return times(load_constant(w + k), load_constant(a.norm + lane * 4 + k));
+	// load loads the experts' i-th quads of this lane, times the norm; zeros past the end.
+	__device__ __forceinline__ void load(float4 (&weights)[EXPERTS], int i) const {
+		const int k = i * 128 + lane * 4;
+		const bool inside = k < a.hidden;
+		const float4 norm = inside ? load_constant(a.norm + k) : float4{0, 0, 0, 0};
+#pragma unroll
+		for (int e = 0; e < EXPERTS; e++) {
+			weights[e] = {0, 0, 0, 0};
+			if (inside) weights[e] = times(load_constant(a.router + (size_t)min(expert + e, a.experts - 1) * a.hidden + k), norm);
+		}
 	}
 
 	// run stores the logits of `live` rows from `first` on.
-	__device__ __forceinline__ void run(int expert, int first, int live) const {
+	__device__ __forceinline__ void run(int first, int live) const {
 		const float *x[ROWS];
-		float sum[ROWS], squares[ROWS];
+		float sum[ROWS][EXPERTS], squares[ROWS];
 #pragma unroll
 		for (int i = 0; i < ROWS; i++) {
 			const int t = first + min(i, live - 1);
 			x[i] = a.x + (size_t)(a.rows ? a.rows[t] : t) * a.hidden + lane * 4;
-			sum[i] = squares[i] = 0;
+			squares[i] = 0;
+#pragma unroll
+			for (int e = 0; e < EXPERTS; e++) sum[i][e] = 0;
 		}
 #pragma unroll
 		for (int q = 0; q < EARLY; q += BATCH) add(x, sum, squares, q, early + q);
+#pragma unroll 1
 		for (int q = EARLY; q * 128 < a.hidden; q += BATCH) {
-			float4 late[BATCH];
+			float4 late[BATCH][EXPERTS];
 #pragma unroll
-			for (int i = 0; i < BATCH; i++) late[i] = weight(q + i);
+			for (int i = 0; i < BATCH; i++) load(late[i], q + i);
 			add(x, sum, squares, q, late);
 		}
 #pragma unroll
 		for (int i = 0; i < ROWS; i++) {
-			const float all = warp_sum(squares[i]), dot = warp_sum(sum[i]);
+			const float all = warp_sum(squares[i]);
 			const float scale = __fdiv_rn(1.f, __fsqrt_rn(__fadd_rn(__fdiv_rn(all, (float)a.hidden), a.eps)));
-			if (lane != 0 || i >= live) continue;
-			const float logit = __fmul_rn(scale, dot);
-			a.logits[(size_t)(first + i) * a.experts + expert] = a.bias ? __fadd_rn(logit, a.bias[expert]) : logit;
+#pragma unroll
+			for (int e = 0; e < EXPERTS; e++) {
+				const float logit = __fmul_rn(scale, warp_sum(sum[i][e]));
+				if (lane == 0 && i < live && expert + e < a.experts)
+					a.logits[(size_t)(first + i) * a.experts + expert + e] =
+						a.bias ? __fadd_rn(logit, a.bias[expert + e]) : logit;
+			}
 		}
 	}
 	// add adds the products and squares of BATCH quads from the q-th on. Past the end it adds zeros.
-	__device__ __forceinline__ void add(const float *const (&x)[ROWS], float (&sum)[ROWS], float (&squares)[ROWS],
-		int q, const float4 *weights) const {
+	__device__ __forceinline__ void add(const float *const (&x)[ROWS], float (&sum)[ROWS][EXPERTS],
+		float (&squares)[ROWS], int q, const float4 (*weights)[EXPERTS]) const {
 		float4 v[BATCH][ROWS];
 #pragma unroll
 		for (int b = 0; b < BATCH; b++)
@@ -127,10 +139,14 @@ template <int ROWS> struct RouteLogits {
 #pragma unroll
 			for (int i = 0; i < ROWS; i++) {
 				squares[i] = add_squares(squares[i], v[b][i]);
-				sum[i] = __fmaf_rn(v[b][i].x, weights[b].x, sum[i]);
-				sum[i] = __fmaf_rn(v[b][i].y, weights[b].y, sum[i]);
-				sum[i] = __fmaf_rn(v[b][i].z, weights[b].z, sum[i]);
-				sum[i] = __fmaf_rn(v[b][i].w, weights[b].w, sum[i]);
+#pragma unroll
+				for (int e = 0; e < EXPERTS; e++) {
+					float &s = sum[i][e];
+					s = __fmaf_rn(v[b][i].x, weights[b][e].x, s);
+					s = __fmaf_rn(v[b][i].y, weights[b][e].y, s);
+					s = __fmaf_rn(v[b][i].z, weights[b][e].z, s);
+					s = __fmaf_rn(v[b][i].w, weights[b][e].w, s);
+				}
 			}
 	}
 };
@@ -245,10 +261,10 @@ template <int EACH> __device__ __forceinline__ void route_choose(const RouteArgs
 	if (lane == 0) *a.count = a.used;
 }
 
-// route: a block computes the logits of eight experts for ROWS rows. The last block of these rows chooses.
-template <int ROWS, int EACH> __device__ __forceinline__ void route(const RouteArgs &a) {
-	const int first = blockIdx.y * ROWS, warp = threadIdx.x / 32, expert = blockIdx.x * ROUTE_WARPS + warp;
-	const RouteLogits<ROWS> logits(a, min(expert, a.experts - 1));
+// route: a block computes the logits of 8·EXPERTS experts for ROWS rows. The last block of these rows chooses.
+template <int ROWS, int EXPERTS, int EACH> __device__ __forceinline__ void route(const RouteArgs &a) {
+	const int first = blockIdx.y * ROWS, warp = threadIdx.x / 32, expert = (blockIdx.x * ROUTE_WARPS + warp) * EXPERTS;
+	const RouteLogits<ROWS, EXPERTS> logits(a, expert);
 	pdl_launch_dependents();
 	pdl_wait_rows();
 	int live = min(ROWS, a.T - first);
@@ -257,7 +273,7 @@ template <int ROWS, int EACH> __device__ __forceinline__ void route(const RouteA
 		if (a.count && threadIdx.x == 0) *a.count = 0;
 		return;
 	}
-	if (expert < a.experts) logits.run(expert, first, live);
+	if (expert < a.experts) logits.run(first, live);
 	__shared__ bool last;
 	__threadfence();
 	__syncthreads();
@@ -266,14 +282,16 @@ template <int ROWS, int EACH> __device__ __forceinline__ void route(const RouteA
 	if (last && warp < live) route_choose<EACH>(a, first + warp);
 }
 
-#define REEL_ROUTE(name, ROWS, EACH, ...)                                                           \
+#define REEL_ROUTE(name, ROWS, EXPERTS, EACH, ...)                                                  \
 	extern "C" __global__ void __launch_bounds__(ROUTE_WARPS * 32, ##__VA_ARGS__) name(             \
 		const __grid_constant__ RouteArgs a) {                                                      \
-		route<ROWS, EACH>(a);                                                                       \
+		route<ROWS, EXPERTS, EACH>(a);                                                              \
 	}
-// By the most experts. With a block on an SM the compiler loads all of a row at once; of many rows more blocks are
-// better.
-REEL_ROUTE(reel_route1_256, 1, 8, 1)
-REEL_ROUTE(reel_route4_256, 4, 8)
-REEL_ROUTE(reel_route1_1024, 1, 32, 1)
-REEL_ROUTE(reel_route4_1024, 4, 32, 1)
+// By the rows of a block and the most experts. With a block on an SM the compiler loads all of a row at once; of many
+// rows more blocks are better.
+REEL_ROUTE(reel_route1_256, 1, 1, 8, 1)
+REEL_ROUTE(reel_route4_256, 4, 1, 8)
+REEL_ROUTE(reel_route4_many_256, 4, 4, 8, 2)
+REEL_ROUTE(reel_route1_1024, 1, 1, 32, 1)
+REEL_ROUTE(reel_route4_1024, 4, 1, 32, 1)
+REEL_ROUTE(reel_route4_many_1024, 4, 4, 32, 1)

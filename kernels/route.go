@@ -41,7 +41,7 @@ type Chosen struct {
 // others, which multiply more rows by an expert at a time.
 const (
 	fewPlaces      = 8
-	manyPlaces     = 32
+	manyPlaces     = 64
 	fewSegmentRows = 32
 )
 

@@ -12,10 +12,12 @@ import (
 
 // Of kernels/route.cu and group.cu.
 const (
-	routeWarps   = 8
-	routeRows    = 4  // that a block takes together, of a step with more rows than one
-	routeGroups  = 32 // at most
-	groupThreads = 1024
+	routeWarps = 8
+	routeRows  = 4 // that a block takes together, of a step with more rows than one
+	// routeManyExperts is the experts of a warp in a step of more than fewSegmentRows rows.
+	routeManyExperts = 4
+	routeGroups      = 32 // at most
+	groupThreads     = 1024
 )
 
 // CUDA launches the router, then, for several rows, the kernel that sorts the pairs of rows and experts into
@@ -40,9 +42,12 @@ func (o Route) CUDA(q *cuda.Queue) error {
 	if a.scale == 0 {
 		a.scale = 1
 	}
-	rows, most := 1, 256
+	rows, each, most, many := 1, routeWarps, 256, ""
 	if o.T > 1 {
 		rows = routeRows
+	}
+	if o.T > fewSegmentRows {
+		each, many = routeWarps*routeManyExperts, "_many"
 	}
 	if c.Experts > most {
 		most = MostExperts
@@ -51,8 +56,8 @@ func (o Route) CUDA(q *cuda.Queue) error {
 	if o.T == 1 {
 		a.count, a.expert, a.place, a.row = segments.count, segments.expert, segments.place, segments.row
 	}
-	err := cuda.Launch(q, fmt.Sprintf("reel_route%d_%d", rows, most),
-		cuda.Grid{X: (c.Experts + routeWarps - 1) / routeWarps,
+	err := cuda.Launch(q, fmt.Sprintf("reel_route%d%s_%d", rows, many, most),
+		cuda.Grid{X: (c.Experts + each - 1) / each,
 			Y: (o.T + rows - 1) / rows, Threads: routeWarps * 32, Dependent: tune.DependentLaunch}, a)
 	if err != nil || o.T == 1 {
 		return err

@@ -169,6 +169,9 @@ func TestCUDALatentQKV(t *testing.T) {
 					Hidden: hidden, Heads: s.heads, Nope: s.nope, Eps: 1e-5, LatentEps: 0.1, Class: class}
 			})
 			name, tolerance := fmt.Sprintf("%+v, %s", s, class), 8*sums(hidden)
+			if i > 0 { // a sum on the edge rounds the queries' latent the other way
+				tolerance += 0.01
+			}
 			b.close(name+": products", products, tolerance, 1e-3)
 			nearOrNaN(t, name+": queries", read[float32](b, 1, out[1]), read[float32](b, 0, out[0]), tolerance)
 			nearOrNaN(t, name+": pool", asFloat32(kernels.BF16, read[byte](b, 1, kv[1].Data)),

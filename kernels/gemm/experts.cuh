@@ -1,7 +1,7 @@
 // Products of the rows of a step with the experts that they chose (kernels/experts.go), for any number of rows.
 //
 // group.cu sorts the places of a step, the pairs of a row and one of its experts, into segments: an expert and up to
-// 8 places that chose it, or up to 32 in steps of many rows. There are at most as many segments as the grid has in z;
+// 8 places that chose it, or up to 64 in steps of many rows. There are at most as many segments as the grid has in z;
 // blocks of the others end at once. A block multiplies the expert's tiles by the rows of its segment with the parts
 // of the other products. So a sum has the order of those (operands.cuh, codes_multiply.cuh), whatever rows share the
 // segment.
@@ -66,7 +66,7 @@ struct Ranks {
 };
 
 // expert_gemv computes units of all ranks, expert_skinny units of a segment with up to 8 places, and expert_tiled
-// several units for up to 32.
+// several units for up to 64.
 template <class Op, class D, int U> __device__ __forceinline__ void expert_gemv(const typename Op::Args &a) {
 	begin_product<Op::ATTENTION_NEXT, true>();
 	const Op op(a);
@@ -80,7 +80,7 @@ template <class Op, class D, int U, int X> __device__ __forceinline__ void exper
 template <class Op, class D> __device__ __forceinline__ void expert_tiled(const typename Op::Args &a) {
 	begin_product<Op::ATTENTION_NEXT, true>();
 	const Op op(a, blockIdx.z);
-	if (op.segment.in.n) tiled_ahead<Op, D, 32>(op);
+	if (op.segment.in.n) tiled<Op, D, 1>(op);
 }
 
 // ExpertCodes is one thread's part of a block's product of up to 8 places over quantised weights, with the bits of
@@ -195,7 +195,7 @@ template <class Op, class F> __device__ __forceinline__ void expert_codes(const 
 
 #define REEL_EXPERTS_OF(name, Op, D)                                                               \
 	REEL_OP_KERNEL(name##_skinny8, Op, FEW_ROWS_THREADS, 1, (expert_skinny<Op, D, 4, 4>(a)))       \
-	REEL_OP_KERNEL(name##_tiled32, Op, TILED_THREADS, 1, (expert_tiled<Op, D>(a)))
+	REEL_OP_KERNEL(name##_tiled64, Op, TILED_THREADS, 1, (expert_tiled<Op, D>(a)))
 #define REEL_EXPERT_CODES(format, F, name, Op)                                                                  \
 	REEL_KERNEL(name##_##format##_codes8, CODES_WARPS * 32, 1, (expert_codes<Op, F>(a)), \
 	            const __grid_constant__ CodesArgs<Op> a)

@@ -12,10 +12,10 @@
 
 constexpr int TILED_THREADS = 512;
 
-template <int G, int T = G == 1 ? 64 : 32> struct TiledShape {
+template <int G> struct TiledShape {
 	static constexpr int TILES = 16 / G;               // row tiles per block
 	static constexpr int TEAM = 32 * TILES;            // threads per team
-	static constexpr int TOKENS = T;                   // per block
+	static constexpr int TOKENS = G == 1 ? 64 : 32;    // per block
 	static constexpr int QUADS = 4 * BLOCK_STEPS;      // float4 of a token in a K block
 	static constexpr int EACH = TOKENS * QUADS / TEAM; // float4 per thread
 	static constexpr int PITCH = K_BLOCK * 2;          // bytes of a token in a stage
@@ -35,8 +35,8 @@ template <int G, int T = G == 1 ? 64 : 32> struct TiledShape {
 	}
 };
 
-template <class Op, class D, int G, int T = G == 1 ? 64 : 32> struct Tiled : TiledShape<G, T> {
-	using S = TiledShape<G, T>;
+template <class Op, class D, int G> struct Tiled : TiledShape<G> {
+	using S = TiledShape<G>;
 	static constexpr int N = S::TOKENS / 8;
 
 	const Activations &in;
@@ -45,7 +45,7 @@ template <class Op, class D, int G, int T = G == 1 ? 64 : 32> struct Tiled : Til
 	const int steps;
 	const uint4 *tile; // this lane's 16 bytes of step 0, or null
 	int x[S::EACH];    // index in in.x of this thread's columns of step 0, or -1
-	uint4 a[BLOCK_STEPS], further[BLOCK_STEPS]; // further: of run_ahead
+	uint4 a[BLOCK_STEPS];
 	float4 v[S::EACH], g;
 	float sum[N][4] = {}, group[N][4];
 	float squares[S::EACH] = {}, groupSquares[S::EACH], allSquares[S::EACH];
@@ -82,8 +82,7 @@ template <class Op, class D, int G, int T = G == 1 ? 64 : 32> struct Tiled : Til
 
 	__device__ __forceinline__ int token(int e) const { return member / S::QUADS + e * (S::TEAM / S::QUADS); }
 
-	__device__ __forceinline__ void fetch_weights(int step) { fetch_weights(a, step); }
-	__device__ __forceinline__ void fetch_weights(uint4 (&a)[BLOCK_STEPS], int step) const {
+	__device__ __forceinline__ void fetch_weights(int step) {
 #pragma unroll
 		for (int j = 0; j < BLOCK_STEPS; j++)
 			a[j] = tile && step + j < steps ? load_weights(tile + (step + j) * 32) : uint4{0, 0, 0, 0};
@@ -120,8 +119,7 @@ template <class Op, class D, int G, int T = G == 1 ? 64 : 32> struct Tiled : Til
 		named_barrier_sync<S::TEAM>(1 + team);
 	}
 
-	__device__ __forceinline__ void multiply(int i, int step) { multiply(a, i, step); }
-	__device__ __forceinline__ void multiply(const uint4 (&a)[BLOCK_STEPS], int i, int step) {
+	__device__ __forceinline__ void multiply(int i, int step) {
 		const uint32_t base = shared_address(stage(i));
 		const int row = (lane >> 4) * 8 + (lane & 7), half = lane >> 3 & 1, tokens = live(team);
 #pragma unroll
@@ -196,30 +194,6 @@ template <class Op, class D, int G, int T = G == 1 ? 64 : 32> struct Tiled : Til
 		}
 	}
 
-	// run_ahead does the same with weights of two stages in flight, for blocks that are too few to wait for them.
-	__device__ __forceinline__ void run_ahead() {
-		static_assert(G == 1, "one team");
-		constexpr int STRIDE = PARTIALS * BLOCK_STEPS;
-		const int rounds = (steps + STRIDE - 1) / STRIDE, stages = PARTIALS * rounds; // an even number
-		const auto step_of = [&](int i) { return i / rounds * BLOCK_STEPS + i % rounds * STRIDE; };
-		fetch_rows(0);
-		fetch_weights(a, 0);
-		fetch_weights(further, step_of(1));
-		for (int i = 0; i < stages; i += 2) {
-			stage_ahead(a, i, rounds, step_of);
-			stage_ahead(further, i + 1, rounds, step_of);
-		}
-	}
-	template <class F>
-	__device__ __forceinline__ void stage_ahead(uint4 (&weights)[BLOCK_STEPS], int i, int rounds, F step_of) {
-		store_rows(i);
-		fetch_rows(step_of(i + 1));
-		sync_team();
-		multiply(weights, i, step_of(i));
-		fetch_weights(weights, step_of(i + 2));
-		if (i % rounds == rounds - 1) end_partial(i / rounds);
-	}
-
 	__device__ __forceinline__ void share() {
 		__syncthreads();
 		if (G > 1) each_sum([&](float *p, int n, int i) { *p = group[n][i]; });
@@ -286,17 +260,6 @@ template <class Op, class D, int G> __device__ __forceinline__ void tiled(const 
 	begin_product<Op::ATTENTION_NEXT>();
 	b.find_rows();
 	b.run();
-	b.share();
-	finish_block<Op, Block, TILED_THREADS>(op, b);
-}
-
-// tiled_ahead does so for T tokens, with more weights in flight.
-template <class Op, class D, int T> __device__ __forceinline__ void tiled_ahead(const Op &op) {
-	using Block = Tiled<Op, D, 1, T>;
-	extern __shared__ __align__(1024) char tiledShared[];
-	Block b(op, tiledShared);
-	b.find_rows();
-	b.run_ahead();
 	b.share();
 	finish_block<Op, Block, TILED_THREADS>(op, b);
 }
