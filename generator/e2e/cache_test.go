@@ -53,7 +53,6 @@ func TestCacheOfNames(t *testing.T) {
 // By default a user finds, sees and drops pages of its own prompts alone. With --cache-scope all users share them,
 // and only the generator's user and root drop them. Users are peers' uids, so this needs root.
 func TestCacheOfUsers(t *testing.T) {
-	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to connect as another user")
 	}

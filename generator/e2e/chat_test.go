@@ -18,7 +18,6 @@ import (
 // With a chat template, a prompt is a user's message, --raw sends the text itself, and reel chat sends the whole
 // conversation.
 func TestChat(t *testing.T) {
-	t.Parallel()
 	dir := filepath.Join(tempDir(t), "chatty")
 	must(t, os.CopyFS(dir, tiny.Files))
 	template := `{{ bos_token }}{% for m in messages %}{{ m.role|upper }}:\n{{ m.content }}\n\n{% endfor %}` +

@@ -42,7 +42,7 @@ func runAtOnce() {
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == parallel })
-	n := "6"
+	n := "4"
 	if os.Getenv("REEL_E2E_DEVICE") != "" {
 		n = "1"
 	}

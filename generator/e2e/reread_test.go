@@ -64,7 +64,6 @@ func (c *talk) turn(t *testing.T, to *client.Client, raw, compare bool, words st
 // Each turn of a conversation computes its new words alone: what came before them was read again as the template
 // renders it now. The answers are those without a cache.
 func TestConversationPaysForNewWords(t *testing.T) {
-	t.Parallel()
 	const joint = 2 // tokens: words may be cut in another way after the history than alone
 	dir := filepath.Join(tempDir(t), "forgetful")
 	must(t, os.CopyFS(dir, tiny.Files))
@@ -100,7 +99,6 @@ const thoughtful = `{{ bos_token }}{% for m in messages %}{{ m.role|upper }}: ` 
 
 // Reasoning that comes apart is read again where the next turn has it: in the message's reasoning, not in its text.
 func TestReasoningIsReread(t *testing.T) {
-	t.Parallel()
 	path := filepath.Join(tempDir(t), "template")
 	must(t, os.WriteFile(path, []byte(thoughtful), 0o600))
 	g := serve(t, "--chat-template", path, "--reread", "chat")

@@ -88,7 +88,6 @@ func mixed(t *testing.T) []client.Request {
 
 // 64 clients send 1,000 requests. Each request gets the same result as alone.
 func TestManyClients(t *testing.T) {
-	t.Parallel()
 	g := serve(t)
 	requests := mixed(t)
 	want := make([]result, len(requests))
