@@ -181,7 +181,7 @@ type gateUpArgs struct {
 	out           uint64
 	linear, cubic float32
 	inner         int32
-	_             int32
+	scale         float32
 }
 
 // routeArgs mirrors RouteArgs of route.cu.

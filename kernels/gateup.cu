@@ -6,10 +6,11 @@ struct GateUpArgs {
 	Activations in;         // X [T][hidden], with norm
 	float *out;             // [T][inner]
 	float linear, cubic;    // of the activation's argument, times -log2(e): Activation in gateup.go
-	int32_t inner, unused;
+	int32_t inner;
+	float scale; // of results, a power of two
 };
 
-// GateUp: Out[t][r] = act(Gate[r]·n) (Up[r]·n), n = rmsnorm(X[t]), act(a) = a/(1+2^(linear a + cubic a³)).
+// GateUp: Out[t][r] = act(Gate[r]·n) (Up[r]·n) scale, n = rmsnorm(X[t]), act(a) = a/(1+2^(linear a + cubic a³)).
 // A unit is 16 rows of Gate and the same rows of Up. Members: gemm/product.cuh.
 struct GateUp {
 	using Args = GateUpArgs;
@@ -38,7 +39,7 @@ struct GateUp {
 		// Denormals do not matter: 1 is added to the exponential.
 		const float e = exp2_approx(__fmul_rn(gate, __fmaf_rn(o.cubic, __fmul_rn(gate, gate), o.linear)));
 		const float inverse = reciprocal_approx(__fadd_rn(1.f, e));
-		return __fmul_rn(__fmul_rn(gate, inverse), up);
+		return __fmul_rn(__fmul_rn(__fmul_rn(gate, inverse), up), o.scale);
 	}
 
 	__device__ __forceinline__ TokenInfo token_info(int) const { return {}; }

@@ -9,7 +9,7 @@ import (
 )
 
 // GateUp is the first half of a gated feed-forward: with n = rmsnorm(X[t]),
-// Out[t] = Activation(Gate·n) ⊙ (Up·n).
+// Out[t] = Activation(Gate·n) ⊙ (Up·n) · Scale.
 // (Shazeer, "GLU Variants Improve Transformer", 2020.)
 type GateUp struct {
 	X device.Buffer // float32 [T][hidden]; with RowIndex at least T rows, and all that it names
@@ -25,6 +25,7 @@ type GateUp struct {
 	Eps        float32
 	Class      Class
 	Activation Activation
+	Scale      float32 // a power of two; 0: 1
 }
 
 // Activation is the function of a gate.
@@ -52,6 +53,14 @@ func (f Activation) coefficients() (linear, cubic float64) {
 	}
 	linear = 2 * math.Sqrt(2/math.Pi)
 	return linear, geluCubic * linear
+}
+
+// scale returns Scale, or 1.
+func (o GateUp) scale() float32 {
+	if o.Scale == 0 {
+		return 1
+	}
+	return o.Scale
 }
 
 // Kernel returns "gateup".
@@ -86,7 +95,13 @@ func (o GateUp) Host(h *device.Host) {
 		rowsProduct(h, o.Gate, begin, end, forGate, T, sums{out, inner, false})
 		rowsProduct(h, o.Up, begin, end, forUp, T, sums{up, inner, false})
 		for t := range T {
-			o.Activation.gate(out[t*inner+begin:t*inner+end], up[t*inner+begin:])
+			row := out[t*inner+begin : t*inner+end]
+			o.Activation.gate(row, up[t*inner+begin:])
+			if scale := o.scale(); scale != 1 {
+				for i := range row {
+					row[i] *= scale
+				}
+			}
 		}
 	})
 	gateDone()

@@ -18,5 +18,5 @@ func (o GateUp) CUDA(q *cuda.Queue) error {
 		class: o.Class, workspace: o.Workspace, handover: o.Handover, gathered: in.rows != 0,
 		weights: []Weight{o.Gate, o.Up}, fewRing: true,
 	}, gateUpArgs{gate: q.Address(o.Gate.Data), up: q.Address(o.Up.Data), in: in, out: q.Address(o.Out),
-		linear: float32(-linear * math.Log2E), cubic: float32(-cubic * math.Log2E), inner: int32(o.Gate.Rows)})
+		linear: float32(-linear * math.Log2E), cubic: float32(-cubic * math.Log2E), inner: int32(o.Gate.Rows), scale: o.scale()})
 }

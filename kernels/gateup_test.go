@@ -8,7 +8,7 @@ import (
 	"reel.internal/reel/kernels/device"
 )
 
-// Gate and up in orders of their own give the products in these orders, bit for bit.
+// Gate and up in orders of their own give the products in these orders, bit for bit, times a scale.
 func TestGateUpInOrder(t *testing.T) {
 	const hidden, inner, T = 256, 33, 3
 	r, h := rand.New(rand.NewPCG(rand.Uint64(), 25)), device.NewHost(device.HostOptions{Workers: 2})
@@ -49,5 +49,12 @@ func TestGateUpInOrder(t *testing.T) {
 	o.Host(h)
 	if !slices.Equal(h.Float32(o.Out), gate) {
 		t.Errorf("%v, wants %v", h.Float32(o.Out), gate)
+	}
+	o.Scale = 1. / 64
+	for i := range gate {
+		gate[i] /= 64
+	}
+	if o.Host(h); !slices.Equal(h.Float32(o.Out), gate) {
+		t.Errorf("with a scale: %v, wants %v", h.Float32(o.Out), gate)
 	}
 }

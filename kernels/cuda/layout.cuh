@@ -310,7 +310,7 @@ REEL_FIELD(GateUpArgs, out, 56);
 REEL_FIELD(GateUpArgs, linear, 64);
 REEL_FIELD(GateUpArgs, cubic, 68);
 REEL_FIELD(GateUpArgs, inner, 72);
-REEL_FIELD(GateUpArgs, unused, 76);
+REEL_FIELD(GateUpArgs, scale, 76);
 
 REEL_SIZE(GatherArgs, 40);
 REEL_FIELD(GatherArgs, x, 0);

@@ -83,6 +83,7 @@ func families() map[string]model.Config {
 	branches.LocalTheta, branches.Local, branches.Activation = 100, []bool{true, false}, kernels.GELUTanh
 	branches.EmbeddingRoot, branches.ResidualScale, branches.AttentionScale = true, 0.5, 0.3
 	branches.ScoreCap, branches.LogitsCap, branches.LogitsDivisor, branches.StreamDivisor = 5, 20, 0.5, 4
+	branches.InnerDivisor = 8
 	return map[string]model.Config{"llama": llama, "window": window, "qwen2": qwen2, "qwen3": qwen3,
 		"smollm3": smol, "quantised": quantisedConfig(), "branches": branches, "experts": expertsConfig(),
 		"latent": latentConfig()}

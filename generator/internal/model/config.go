@@ -75,6 +75,9 @@ type Config struct {
 	// StreamDivisor divides the residual stream on a device further, 0: 1. It is a power of two, of a family with
 	// NormsAfter, and changes no result but where rows are rounded to float16, which holds nothing over 65504.
 	StreamDivisor float32 `json:",omitempty"`
+	// InnerDivisor divides the results of gates on a device, 0: 1, for the same reason, and changes as little: the norm
+	// after the down projection has Eps divided by its square.
+	InnerDivisor float32 `json:",omitempty"`
 	// AttentionScale multiplies scores, 0: 1/√HeadDim. ScoreCap bounds them, and LogitsCap the logits; 0: nothing does.
 	// LogitsDivisor divides the logits before; 0: 1.
 	AttentionScale, ScoreCap, LogitsCap, LogitsDivisor float32 `json:",omitempty"`
@@ -130,6 +133,14 @@ func (c Config) streamDivisor() float32 { return c.residualScale() * c.branchDiv
 func (c Config) branchDivisor() float32 {
 	if c.StreamDivisor != 0 {
 		return c.StreamDivisor
+	}
+	return 1
+}
+
+// innerDivisor returns InnerDivisor, or 1.
+func (c Config) innerDivisor() float32 {
+	if c.InnerDivisor != 0 {
+		return c.InnerDivisor
 	}
 	return 1
 }

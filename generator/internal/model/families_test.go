@@ -67,15 +67,16 @@ func TestFamiliesEqualTransformers(t *testing.T) {
 	}
 }
 
-// A power of two that divides the residual stream changes no bit of the results, and keeps the stream small.
+// Powers of two that divide the residual stream and the results of gates change no bit of the results, and keep both
+// small.
 func TestDividedStreamGivesTheSameBits(t *testing.T) {
 	c, w := checkpoint(t, "gemma-2")
-	if c.StreamDivisor < 2 {
-		t.Fatal("the stream of Gemma is not divided")
+	if c.StreamDivisor < 2 || c.InnerDivisor < 2 {
+		t.Fatal("the stream of Gemma is not divided, or what its gates give")
 	}
 	tokens := loadGolden(t, filepath.Join("testdata", "gemma-2"), 5, c.Vocab)[2].Tokens
 	divided := run(t, c, w, tokens)
-	c.StreamDivisor = 1
+	c.StreamDivisor, c.InnerDivisor = 1, 1
 	for i, logits := range run(t, c, w, tokens) {
 		if !slices.Equal(logits, divided[i]) {
 			t.Errorf("logits %d differ by %.1e", i, relativeError(divided[i], logits))

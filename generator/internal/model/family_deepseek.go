@@ -19,7 +19,8 @@ var (
 				latentFields: latentFields{Rank: 512, QueryRank: new(1536), Nope: 128, Rope: 64, Value: 128}}
 		}}
 
-	deepseek3 = family{architecture: "DeepseekV3ForCausalLM", inert: deepseekInert,
+	deepseek3 = family{architecture: "DeepseekV3ForCausalLM", inert: deepseekInert, gguf: ggufDeepseek,
+		ggufKeys: deepseekKeys,
 		defaults: configFile{Vocab: 129280, Hidden: 7168, Inner: 18432, Layers: 61, Heads: 128, Context: 4096, Eps: 1e-6},
 		own: func() ownFields {
 			return &deepseekFields{Experts: 256, Used: 8, Shared: new(1), Inner: 2048, Step: 1, Scale: 2.5, Dense: 3, Normalise: true,

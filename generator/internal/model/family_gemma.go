@@ -29,6 +29,7 @@ const gelu = "gelu_pytorch_tanh"
 func gemmaConfig() Config {
 	return Config{NormsAfter: true, NormsFromOne: true, EmbeddingRoot: true, Activation: kernels.GELUTanh,
 		StreamDivisor: 256, // hidden states of Gemma 3 reach some 800,000
+		InnerDivisor:  256, // nothing bounds gate times up, whose inputs have weights of norms of tens
 		published: map[string]string{
 			afterAttentionNorm:   "post_attention_layernorm.weight",
 			postAttentionNorm:    "pre_feedforward_layernorm.weight",

@@ -13,10 +13,11 @@ import (
 // (llama.cpp: convert_hf_to_gguf.py, src/llama-arch.cpp.)
 var ggufFamilies = map[string]string{"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "phi3": "phi3",
 	"smollm3": "smollm3", "mistral3": "ministral3", "granite": "granite", "olmo2": "olmo2", "glm4": "glm4",
-	"gemma2": "gemma2", "gemma3": "gemma3_text", "qwen3moe": "qwen3_moe", "olmoe": "olmoe", "gpt-oss": "gpt_oss"}
+	"gemma2": "gemma2", "gemma3": "gemma3_text", "qwen3moe": "qwen3_moe", "olmoe": "olmoe", "gpt-oss": "gpt_oss",
+	"deepseek2": "deepseek_v3"}
 
 // ggufInterleaved are the architectures whose RoPE rotates neighbours. (llama.cpp: llama_model_rope_type.)
-var ggufInterleaved = []string{"llama", "smollm3", "mistral3", "granite", "glm4"}
+var ggufInterleaved = []string{"llama", "smollm3", "mistral3", "granite", "glm4", "deepseek2"}
 
 // Keys that follow the architecture's name.
 const (
@@ -169,6 +170,9 @@ func (r *ggufReader) config() Config {
 	}
 	c.KVHeads = r.number(keyKVHeads, maxHeads, c.Heads)
 	c.HeadDim = r.number(keyHeadDim, maxHeadDim, c.Hidden/c.Heads)
+	if slices.Contains(fam.ggufKeys, keyLatent) {
+		r.latent(&c)
+	}
 	embedding, err := r.tensors.Tensor(ggufEmbedding)
 	if err != nil {
 		r.fail(err)
@@ -209,7 +213,7 @@ func (r *ggufReader) endTokens(c *Config) {
 func (r *ggufReader) supported(c Config) {
 	for _, name := range []string{keyValueDim, keyRotated} {
 		n := r.number(name, maxDimension, c.HeadDim)
-		if n != c.HeadDim && !(name == keyRotated && families[c.Name].partial) {
+		if c.Latent == nil && n != c.HeadDim && !(name == keyRotated && families[c.Name].partial) {
 			r.refuse("%s.%s is %d, and a head has %d elements", r.arch, name, n, c.HeadDim)
 		}
 	}
@@ -267,7 +271,11 @@ var ggufNames = map[string]string{
 	upProj: "ffn_up.weight", downProj: "ffn_down.weight",
 	oBias: "attn_output.bias", sinks: "attn_sinks.weight", routerProj: ggufRouter, routerBias: "ffn_gate_inp.bias", expertsGate: "ffn_gate_exps.weight",
 	expertsUp: "ffn_up_exps.weight", expertsDown: "ffn_down_exps.weight", gateBias: "ffn_gate_exps.bias",
-	upBias: "ffn_up_exps.bias", downBias: "ffn_down_exps.bias",
+	upBias: "ffn_up_exps.bias", downBias: "ffn_down_exps.bias", routerChoice: "exp_probs_b.bias",
+	sharedGate: "ffn_gate_shexp.weight", sharedUp: "ffn_up_shexp.weight", sharedDown: "ffn_down_shexp.weight",
+	queryDownProj: "attn_q_a.weight", queryDownNorm: "attn_q_a_norm.weight", queryUpProj: "attn_q_b.weight",
+	latentProj: "attn_kv_a_mqa.weight", latentNorm: "attn_kv_a_norm.weight", headsProj: "attn_kv_b.weight",
+	absorbProj: "attn_k_b.weight", expandProj: "attn_v_b.weight",
 	afterAttentionNorm: "post_attention_norm.weight", afterFeedForwardNorm: "post_ffw_norm.weight",
 }
 
@@ -278,17 +286,22 @@ type ggufTensors struct {
 	// stacks are the published names of tensors of all experts of a layer, which have a dimension more in the file.
 	stacks  map[string]bool
 	experts int
+	// byHead are those of tensors that have a dimension for heads.
+	byHead map[string]bool
+	heads  int
 }
 
 // newGGUFTensors names the tensors that c asks for.
 func newGGUFTensors(c Config, file Tensors) Tensors {
-	g := ggufTensors{file: file, names: map[string]string{}, stacks: map[string]bool{}}
+	g := ggufTensors{file: file, names: map[string]string{}, stacks: map[string]bool{}, byHead: map[string]bool{}}
 	if c.Experts != nil {
 		g.experts = c.Experts.Count
 	}
+	g.heads = c.Heads
 	for _, s := range c.Tensors() {
 		g.names[s.Name] = ggufNames[s.Name]
 		g.stacks[s.Name] = strings.Contains(s.Name, ".mlp.experts.")
+		g.byHead[s.Name] = strings.HasSuffix(s.Name, absorbProj) || strings.HasSuffix(s.Name, expandProj)
 	}
 	for i := range c.Layers {
 		prefix := layerPrefix(i)
@@ -310,7 +323,8 @@ func (g ggufTensors) Tensor(name string) (weights.Tensor, error) {
 		return g.file.Tensor(name)
 	}
 	t, err := g.file.Tensor(own)
-	if err == nil && g.stacks[name] && len(t.Shape) > 1 && t.Shape[0] == g.experts { // and what each has
+	if err == nil && len(t.Shape) > 1 && (g.stacks[name] && t.Shape[0] == g.experts || // and what each has
+		g.byHead[name] && len(t.Shape) > 2 && t.Shape[0] == g.heads) {
 		t.Shape = append([]int{t.Shape[0] * t.Shape[1]}, t.Shape[2:]...)
 	}
 	return t, err

@@ -22,6 +22,8 @@ func (r *ggufReader) experts(c *Config) {
 	case "olmoe":
 		e.Normalise = false
 		e.Inner = r.number(keyExpertDim, maxDimension, c.Inner)
+	case "deepseek2":
+		r.deepseekExperts(c)
 	case "gpt-oss":
 		e.Normalise = false
 		e.Inner = r.number(keyExpertDim, maxDimension, c.Inner)
@@ -30,6 +32,7 @@ func (r *ggufReader) experts(c *Config) {
 		r.refuse("a mixture of %d experts in a file of %s", e.Count, r.arch)
 	}
 	dense := false
+	e.Choice = e.Choice || r.arch == "deepseek2" && r.hasTensor(fmt.Sprintf("blk.%d.exp_probs_b.bias", c.Layers-1))
 	for i := range c.Layers {
 		e.Dense = append(e.Dense, !r.hasTensor(fmt.Sprintf("blk.%d.%s", i, ggufRouter)))
 		dense = dense || e.Dense[i]

@@ -9,7 +9,7 @@ import (
 
 // rope sets RoPE's scaling, the part of a head that it rotates, and its divisors.
 func (r *ggufReader) rope(c *Config) {
-	if n := r.number(keyRotated, maxDimension, c.HeadDim); n != c.HeadDim {
+	if n := r.number(keyRotated, maxDimension, c.tableDim()); n != c.tableDim() {
 		c.Rotated = n
 	}
 	if r.fail(c.checkRotated()); r.err != nil {

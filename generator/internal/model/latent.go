@@ -18,6 +18,8 @@ type Latent struct {
 	Rope      int // elements of a head that RoPE rotates: qk_rope_head_dim
 	Nope      int // elements that it does not rotate: qk_nope_head_dim
 	Value     int // elements of a head's value: v_head_dim
+	// Apart: the checkpoint has the matrices of kv_b_proj apart, that of keys transposed by head, as GGUF has them.
+	Apart bool `json:",omitempty"`
 }
 
 // latentEps is the Eps of norms of latents. (transformers, modeling_deepseek_v2.py, modeling_deepseek_v3.py.)
@@ -81,6 +83,8 @@ const (
 	latentProj    = "self_attn.kv_a_proj_with_mqa.weight" // to the latent, then to the part that RoPE rotates
 	latentNorm    = "self_attn.kv_a_layernorm.weight"
 	headsProj     = "self_attn.kv_b_proj.weight" // of each head Nope rows that make a key of the latent, and Value
+	absorbProj    = "self_attn.k_b_proj.weight"  // [Heads*Rank][Nope]: the first of these, transposed
+	expandProj    = "self_attn.v_b_proj.weight"  // [Heads*Value][Rank]: the second
 )
 
 // latent adds the tensors of latent attention up to its output projection.
@@ -95,6 +99,13 @@ func (s *specs) latent() {
 	}
 	s.add(AttentionTensor, latentProj, l.Rank+l.Rope, c.Hidden)
 	s.add(NormTensor, latentNorm, l.Rank)
+	if l.Apart {
+		s.add(AttentionTensor, absorbProj, c.Heads*l.Rank, l.Nope)
+		s.list[len(s.list)-1].Unpacked = true
+		s.add(AttentionTensor, expandProj, c.Heads*l.Value, l.Rank)
+		s.list[len(s.list)-1].Unpacked = true
+		return
+	}
 	s.add(AttentionTensor, headsProj, c.Heads*(l.Nope+l.Value), l.Rank)
 	heads := &s.list[len(s.list)-1]
 	heads.parts, heads.Unpacked = []int{c.Heads * l.Nope, c.Heads * l.Value}, true
@@ -140,6 +151,10 @@ func (l *loader) latent(w *layer, c Config, prefix string) {
 	w.q = l.inOrder(l.tensor(prefix+name), 0, c.Heads*c.HeadDim, c.tailOrder(m.Nope))
 	w.latent.down = l.inOrder(l.tensor(prefix+latentProj), 0, m.Rank+m.Rope, c.tailOrder(m.Rank))
 	w.latent.norm = l.vector(prefix + latentNorm)
+	if m.Apart {
+		w.latent.absorb, w.latent.expand = l.unpacked(l.tensor(prefix+absorbProj)), l.unpacked(l.tensor(prefix+expandProj))
+		return
+	}
 	l.headMatrices(&w.latent, c, l.tensor(prefix+headsProj))
 }
 
@@ -176,6 +191,25 @@ func (l *loader) headMatrices(w *latentWeights, c Config, t weights.Tensor) {
 	if !l.dev.Capabilities().PacksWeights {
 		t.Drop()
 	}
+}
+
+// unpacked loads a matrix as floats.
+func (l *loader) unpacked(t weights.Tensor) (w kernels.Weight) {
+	if l.err != nil {
+		return w
+	}
+	if t.Conversion == nil && !t.DType.Quantised() {
+		return l.rows(t, 0, t.Shape[0])
+	}
+	data, err := plain(&t)
+	if l.err = err; err != nil {
+		return w
+	}
+	row := t.Shape[1] * t.DType.Size()
+	return l.made(t.DType, t.Shape[0], t.Shape[1], func(dst []byte, first int) error {
+		copy(dst, data[first*row:])
+		return nil
+	})
 }
 
 // made loads a matrix whose rows a function writes, as [kernels.RowSource] does.

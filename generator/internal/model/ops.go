@@ -92,6 +92,7 @@ func (p *pass) gateUp(i int, h kernels.Handover) kernels.GateUp {
 	return kernels.GateUp{
 		X: s.x, Norm: w.feedForwardNorm, Eps: p.model.Config.layerEps(), Gate: w.gate, Up: w.up, Out: s.inner,
 		Activation: p.model.Config.Activation, T: p.Rows, Class: p.Class, Workspace: s.hiddenWorkspace(), Handover: h,
+		Scale: 1 / p.model.Config.innerDivisor(),
 	}
 }
 
@@ -114,6 +115,9 @@ func (p *pass) project(op kernels.Projection, after device.Buffer) {
 	add := kernels.AddNorm{Branch: p.memory.branch, Norm: after, X: op.X, T: op.T, Cols: c.Hidden, Eps: c.RMSNormEps}
 	if !op.RowIndex.IsZero() {
 		add.RowIndex = p.memory.sampledIndex
+	}
+	if op.Name == kernels.DownProjection {
+		add.Eps /= c.innerDivisor() * c.innerDivisor()
 	}
 	op.X, op.Store = add.Branch, true
 	p.launch(op)
@@ -176,6 +180,7 @@ func (p *pass) sampledGateUp(i int) kernels.GateUp {
 	return kernels.GateUp{
 		X: s.sampledX, RowIndex: s.sampledIndex, Norm: w.feedForwardNorm, Eps: p.model.Config.layerEps(),
 		Gate: w.gate, Up: w.up, Out: s.inner, Activation: p.model.Config.Activation, T: p.Samples,
+		Scale: 1 / p.model.Config.innerDivisor(),
 	}
 }
 

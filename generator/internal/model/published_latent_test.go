@@ -1,13 +1,18 @@
 package model
 
 import (
+	"encoding/binary"
 	"errors"
+	"maps"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
+	"reel.internal/reel/generator/internal/weights"
 	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
 )
 
 func init() {
@@ -157,4 +162,58 @@ func TestOrderOfTails(t *testing.T) {
 	if c.Interleaved = false; c.tailOrder(2) != nil {
 		t.Error("rows by halves are put in another order")
 	}
+}
+
+// Quantised matrices of heads, whole or apart, give the bits of their values, which are what a device holds.
+func TestQuantisedHeadsOfLatents(t *testing.T) {
+	c := micro()
+	c.Hidden, c.HeadDim, c.Latent, c.EOS = 32, 36, &Latent{Rank: 64, Rope: 4, Nope: 32, Value: 5}, nil
+	for _, apart := range []bool{false, true} {
+		c.Latent.Apart = apart
+		w := randomTensors(c, rand.New(rand.NewPCG(1, 2)))
+		values := maps.Clone(w)
+		for name, x := range w {
+			if strings.Contains(name, "_b_proj") {
+				w[name], values[name] = asQ8(x)
+			}
+			if strings.Contains(name, "up_proj") { // then matrices may differ in type
+				w[name], _ = asQ8(x)
+				values[name] = w[name]
+			}
+		}
+		h := device.NewHost(device.HostOptions{Workers: 1})
+		defer h.Close()
+		var got [2][]float32
+		for i, tensors := range []headers{w, values} {
+			m, err := Load(h, c, tensors, func(float64) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[i] = lastLogits(t, h, m, 9)
+			if err := m.Free(h); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !slices.Equal(got[0], got[1]) {
+			t.Errorf("apart %t: %v, of the values %v", apart, got[0], got[1])
+		}
+		if n, want := c.Reordered(w), int64(4*2*2*64*(32+5)); n < want {
+			t.Errorf("apart %t: %d bytes are copied, wants at least %d", apart, n, want)
+		}
+	}
+}
+
+// asQ8 returns a matrix in blocks of Q8_0 with the scale 1/64, and the values of these.
+func asQ8(x weights.Tensor) (blocks, values weights.Tensor) {
+	blocks, values = x, x
+	blocks.DType, blocks.Data, values.DType, values.Data = weights.Q8_0, nil, weights.F32, nil
+	for i := range len(x.Data) / 2 {
+		if i%32 == 0 {
+			blocks.Data = append(blocks.Data, 0, 0x24)
+		}
+		code := int8(i*7%256 - 128)
+		blocks.Data = append(blocks.Data, byte(code))
+		values.Data = binary.LittleEndian.AppendUint32(values.Data, math.Float32bits(float32(code)/64))
+	}
+	return blocks, values
 }

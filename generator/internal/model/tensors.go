@@ -292,7 +292,7 @@ func (c Config) Reordered(tensors Tensors) (bytes int64) {
 		case s.Unpacked && t.DType.Quantised():
 			bytes += 4 * s.Elements()
 		case t.Conversion != nil: // what is converted is copied anyway
-		case s.Unpacked || s.ordered(c):
+		case s.Unpacked && !c.Latent.Apart || s.ordered(c):
 			bytes += int64(len(t.Data))
 		case strings.HasSuffix(s.Name, qkvProj):
 			bytes += int64((c.Heads + c.KVHeads) * c.HeadDim * t.DType.Bytes(t.Shape[1]))

@@ -21,6 +21,8 @@ func Architecture(c model.Config) string {
 		return "qwen3moe"
 	case "gpt_oss":
 		return "gpt-oss"
+	case "deepseek_v2", "deepseek_v3", "glm4_moe_lite":
+		return "deepseek2"
 	case "gemma3_text":
 		return "gemma3"
 	}
@@ -39,7 +41,11 @@ func Pairs(c model.Config) []Pair {
 	if c.Rotated > 0 {
 		pairs[len(pairs)-1].Value = uint32(c.Rotated)
 	}
+	if l := c.Latent; l != nil {
+		pairs[len(pairs)-1].Value = uint32(l.Rope)
+	}
 	pairs = append(pairs, scaling(c)...)
+	pairs = append(pairs, latent(c)...)
 	switch {
 	case c.Windows != nil:
 		pairs = append(pairs, Pair{"attention.sliding_window", uint32(slices.Max(c.Windows))})
@@ -68,6 +74,26 @@ func Pairs(c model.Config) []Pair {
 	return pairs
 }
 
+// latent returns the metadata of latent attention and of DeepSeek's routers, without the architecture's name.
+func latent(c model.Config) (pairs []Pair) {
+	l, e := c.Latent, c.Experts
+	if l == nil {
+		return nil
+	}
+	pairs = []Pair{{"attention.kv_lora_rank", uint32(l.Rank)}, {"attention.key_length_mla", uint32(c.HeadDim)},
+		{"attention.value_length_mla", uint32(l.Value)}, {"expert_shared_count", uint32(e.Shared / e.Inner)},
+		{"expert_weights_scale", e.Scale}, {"expert_weights_norm", e.Normalise},
+		{"expert_gating_func", uint32(1 + e.Scoring)}}
+	if l.QueryRank > 0 {
+		pairs = append(pairs, Pair{"attention.q_lora_rank", uint32(l.QueryRank)})
+	}
+	if e.Groups > 1 {
+		pairs = append(pairs, Pair{"expert_group_count", uint32(e.Groups)},
+			Pair{"expert_group_used_count", uint32(e.GroupsUsed)})
+	}
+	return pairs
+}
+
 // multipliers returns the metadata of scales and bounds, without the architecture's name.
 func multipliers(c model.Config) (pairs []Pair) {
 	for _, p := range []struct {
@@ -91,9 +117,13 @@ var names = strings.NewReplacer("model.embed_tokens", "token_embd", "model.norm"
 	"self_attn.v_proj", "attn_v", "post_self_attn_layernorm", "post_attention_norm", "post_mlp_layernorm",
 	"post_ffw_norm", "self_attn.o_proj", "attn_output", "self_attn.q_norm", "attn_q_norm",
 	"self_attn.k_norm", "attn_k_norm", "mlp.gate_up_proj", "ffn_up", "mlp.gate_proj", "ffn_gate",
-	"mlp.up_proj", "ffn_up", "mlp.down_proj", "ffn_down", "mlp.gate.", "ffn_gate_inp.", "mlp.experts.gate_proj",
+	"mlp.up_proj", "ffn_up", "mlp.down_proj", "ffn_down", "mlp.gate.e_score_correction_bias", "exp_probs_b.bias", "mlp.gate.", "ffn_gate_inp.", "mlp.experts.gate_proj",
 	"ffn_gate_exps", "mlp.experts.up_proj", "ffn_up_exps", "mlp.experts.down_proj", "ffn_down_exps",
-	"self_attn.sinks", "attn_sinks.weight")
+	"self_attn.sinks", "attn_sinks.weight", "mlp.shared_experts.gate_proj", "ffn_gate_shexp",
+	"mlp.shared_experts.up_proj", "ffn_up_shexp", "mlp.shared_experts.down_proj", "ffn_down_shexp",
+	"self_attn.q_a_proj", "attn_q_a", "self_attn.q_a_layernorm", "attn_q_a_norm", "self_attn.q_b_proj", "attn_q_b",
+	"self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa", "self_attn.kv_a_layernorm", "attn_kv_a_norm",
+	"self_attn.kv_b_proj", "attn_kv_b")
 
 // Name returns GGUF's name of a tensor, whose name in Llama's checkpoints is given.
 func Name(c model.Config, llama string) string {

@@ -16,7 +16,10 @@ func scaling(c model.Config) (pairs []Pair) {
 		pairs = []Pair{{"rope.scaling.type", "yarn"}, {"rope.scaling.factor", float32(s.Factor)},
 			{"rope.scaling.original_context_length", uint32(s.Original)},
 			{"rope.scaling.yarn_beta_fast", float32(s.BetaFast)}, {"rope.scaling.yarn_beta_slow", float32(s.BetaSlow)}}
-		if s.Attention == 1 {
+		if c.Latent != nil { // scores are multiplied by the square of 1 + it·ln(factor)
+			scale := math.Sqrt(float64(c.AttentionScale) * math.Sqrt(float64(c.HeadDim)))
+			pairs = append(pairs, Pair{"rope.scaling.yarn_log_multiplier", float32((scale - 1) / math.Log(s.Factor))})
+		} else if s.Attention == 1 {
 			pairs = append(pairs, Pair{"rope.scaling.yarn_log_multiplier", float32(1)})
 		}
 	case model.LongRoPE:
