@@ -17,7 +17,7 @@ const parallelWork = 3 << 18
 
 // lingering is how long a worker looks for the next loop before it sleeps. Within a pass
 // loops follow each other sooner, so that one wake-up serves a pass.
-const lingering = 20 * time.Microsecond
+const lingering = 50 * time.Microsecond
 
 // workers are goroutines that run a parallel loop together with its caller.
 type workers struct {
