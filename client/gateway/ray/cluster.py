@@ -15,7 +15,12 @@ from reelray.app import app
 HERE = os.path.dirname(os.path.abspath(__file__))
 TEMPLATE = os.path.join(HERE, "../../../generator/tiny/plain.jinja")
 PORT = 8123
-ATTEMPTS = 5  # to start a node
+ATTEMPTS = 5
+
+
+# The machine may be busy with other things.
+PATIENT = {"RAY_worker_register_timeout_seconds": "600", "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "600",
+           "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "600", "RAY_SERVE_QUEUE_LENGTH_RESPONSE_DEADLINE_S": "5"}
 
 
 class Nodes:
@@ -24,21 +29,18 @@ class Nodes:
     def __init__(self, bin: str, nodes: int = 3):
         self.bin = os.path.abspath(bin)
         self.environment = {"PYTHONPATH": HERE, "NODE_BIN": self.bin, "NODE_MODEL": "",
-                            "RAY_USAGE_STATS_ENABLED": "0"}
+                            "RAY_USAGE_STATS_ENABLED": "0"} | PATIENT
         os.environ.update(self.environment)
         self.cluster = Cluster()
         self.add(resources={"num_cpus": 2, "include_dashboard": False})
         self.others = [self.add() for _ in range(nodes - 1)]
         ray.init(address=self.cluster.address, log_to_driver=False, logging_level="warning")
-        serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": PORT})
+        patiently(serve.start, proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": PORT})
 
     def add(self, **variables):
         """Adds a node with further variables of its own."""
         resources = variables.pop("resources", {"num_cpus": 2})
-        for _ in range(ATTEMPTS - 1):
-            with contextlib.suppress(Exception):  # on a busy machine: Ray gives a node 30 s
-                return self.cluster.add_node(env_vars=self.environment | variables, **resources)
-        return self.cluster.add_node(env_vars=self.environment | variables, **resources)
+        return patiently(self.cluster.add_node, env_vars=self.environment | variables, **resources)
 
     def kill(self, node):
         """Ends all processes of a node at once, as a power failure does."""
@@ -58,6 +60,14 @@ class Nodes:
         for pid in descendants(os.getpid())[1:]:  # of nodes that did not start in time
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def patiently(start, **arguments):
+    """Starts something that Ray gives a fixed time, which a busy machine may exceed."""
+    for _ in range(ATTEMPTS - 1):
+        with contextlib.suppress(Exception):
+            return start(**arguments)
+    return start(**arguments)
 
 
 def descendants(pid: int) -> list[int]:
