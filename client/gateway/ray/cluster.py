@@ -1,13 +1,16 @@
 """Three nodes on this machine, for run.py and check.py."""
 
 import contextlib
+import functools
 import json
 import os
 import signal
+import time
 import urllib.request
 
 import ray
 from ray import serve
+from ray._private import services
 from ray.cluster_utils import Cluster
 
 from reelray.app import app
@@ -15,7 +18,7 @@ from reelray.app import app
 HERE = os.path.dirname(os.path.abspath(__file__))
 TEMPLATE = os.path.join(HERE, "../../../generator/tiny/plain.jinja")
 PORT = 8123
-ATTEMPTS = 5
+ATTEMPTS = 300
 
 
 # The machine may be busy with other things.
@@ -40,7 +43,7 @@ class Nodes:
     def add(self, **variables):
         """Adds a node with further variables of its own."""
         resources = variables.pop("resources", {"num_cpus": 2})
-        return patiently(self.cluster.add_node, env_vars=self.environment | variables, **resources)
+        return self.cluster.add_node(env_vars=self.environment | variables, **resources)
 
     def kill(self, node):
         """Ends all processes of a node at once, as a power failure does."""
@@ -57,17 +60,19 @@ class Nodes:
         serve.shutdown()
         ray.shutdown()
         self.cluster.shutdown()
-        for pid in descendants(os.getpid())[1:]:  # of nodes that did not start in time
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
 
 
-def patiently(start, **arguments):
-    """Starts something that Ray gives a fixed time, which a busy machine may exceed."""
+def patiently(start, *arguments, **named):
+    """Does what Ray gives a fixed time, which a busy machine may exceed."""
     for _ in range(ATTEMPTS - 1):
         with contextlib.suppress(Exception):
-            return start(**arguments)
-    return start(**arguments)
+            return start(*arguments, **named)
+        time.sleep(1)
+    return start(*arguments, **named)
+
+
+# A node looks for itself in the cluster's list for 30 s.
+services.get_node = functools.partial(patiently, services.get_node)
 
 
 def descendants(pid: int) -> list[int]:

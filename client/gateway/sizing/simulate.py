@@ -292,6 +292,24 @@ def compare():
                                            for name in ("ttft_p50_ms", "itl_mean_ms", "tokens_per_s", "hits")))
 
 
+def table(results):
+    """Writes the table of SIZING.md."""
+    lines = ["| users | policy | replicas | TTFT P50, P95, ms | ITL mean, P95, ms | of prompts found | tokens/s |",
+             "| ---: | --- | ---: | ---: | ---: | ---: | ---: |"]
+    for rows in results.values():
+        for count in rows[POLICIES[0]]:
+            for policy in POLICIES:
+                f, n = rows[policy][count]["figures"], rows[policy][count]["replicas"]
+                lines.append(f"| {int(count):,} | {policy} | {n} | {f['ttft_p50_ms']:.0f}, {f['ttft_p95_ms']:.0f} | "
+                             f"{f['itl_mean_ms']:.1f}, {f['itl_p95_ms']:.1f} | {f['hits']:.0%} | {f['tokens_per_s']:,.0f} |")
+    path = os.path.join(HERE, "../SIZING.md")
+    with open(path, encoding="utf-8") as file:
+        before, rest = file.read().split("<!-- sizing: written by make sizing -->\n")
+    after = rest[rest.index("<!-- sizing: end -->"):]
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(before + "<!-- sizing: written by make sizing -->\n" + "\n".join(lines) + "\n" + after)
+
+
 def plots(results):
     """Draws the replicas that each policy takes, and the time to the first token by the number of replicas."""
     import matplotlib
@@ -392,6 +410,7 @@ def main():
         n = rows["prefix"]["1000"]["replicas"]
         rows["failure"] = {"replicas": n, "figures": failure(machine, inputs, 1000, n)}
     plots(results)
+    table(results)
     with open(os.path.join(HERE, "results.json"), "w", encoding="utf-8") as file:
         json.dump(results, file, indent=1)
         file.write("\n")
