@@ -18,7 +18,7 @@ from reelray.app import app
 HERE = os.path.dirname(os.path.abspath(__file__))
 TEMPLATE = os.path.join(HERE, "../../../generator/tiny/plain.jinja")
 PORT = 8123
-ATTEMPTS = 300
+ATTEMPTS = 10
 
 
 # The machine may be busy with other things.

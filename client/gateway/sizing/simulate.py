@@ -323,7 +323,7 @@ def plots(results):
             bars = left.bar([x + 0.27 * (i - 1) for x in range(len(counts))], [rows[policy][c]["replicas"] for c in counts],
                             0.25, label=policy)
             left.bar_label(bars, fontsize=7)
-            tried = rows["curve"][policy]
+            tried = rows[policy][str(CURVE)]["tried"]
             right.plot(list(map(int, tried)), [f["ttft_p95_ms"] for f in tried.values()], marker="o", label=policy)
         left.set(yscale="log", xticks=range(len(counts)), xticklabels=[f"{int(c):,}" for c in counts], xlabel="users",
                  ylabel="replicas that meet the targets")
@@ -403,10 +403,6 @@ def main():
                 last[policy] = n
                 rows.setdefault(policy, {})[str(count)] = {
                     "replicas": n, "figures": tried[n], "tried": {str(k): v for k, v in sorted(tried.items())}}
-        base = rows["prefix"][str(CURVE)]["replicas"]
-        rows["curve"] = {policy: {str(n): World(machine, inputs["users"], CURVE, n, policy).figures()
-                                  for n in range(round(base * 0.8), round(base * 1.7), max(base // 8, 1))}
-                         for policy in POLICIES}
         n = rows["prefix"]["1000"]["replicas"]
         rows["failure"] = {"replicas": n, "figures": failure(machine, inputs, 1000, n)}
     plots(results)
