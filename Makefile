@@ -131,7 +131,7 @@ test: ## run the tests (under 5 minutes on 2 cores)
 	@$(GO) test -trimpath $(TESTFLAGS) ./...
 
 .PHONY: check
-check: unskipped vet lint race fuzz examples readiness tidy bench-check units page-check cuda-check format-check sleepers clients-check ray-check kubernetes-check package-check ## all that CI runs
+check: unskipped vet lint race fuzz examples readiness tidy bench-check units page-check cuda-check format-check sleepers clients-check ray-check sizing-check kubernetes-check package-check ## all that CI runs
 
 .PHONY: unskipped
 unskipped: ## make test, which fails here where a test skips that could run
@@ -294,6 +294,16 @@ ray-check: programs gateway ## three nodes of Ray: 500 requests, a node killed u
 	@python=$$(sh $(RAY)/install $(RAY)/requirements.txt) && \
 		"$$python/python3" -B -m unittest discover -s $(RAY) -t $(RAY) && \
 		"$$python/python3" -B $(RAY)/check.py '$(BIN)' .build/ray-other
+
+SIZING := client/gateway/sizing
+
+.PHONY: sizing
+sizing: ## simulate how many replicas users take: what client/gateway/SIZING.md shows (20 minutes)
+	@python=$$(sh $(RAY)/install $(SIZING)/requirements.txt) && "$$python/python3" -B $(SIZING)/simulate.py
+
+.PHONY: sizing-check
+sizing-check: ## the simulation gives what SIZING.md shows, for up to 1,000 users
+	@python=$$(sh $(RAY)/install $(SIZING)/requirements.txt) && "$$python/python3" -B $(SIZING)/simulate.py check
 
 # A module of its own, so that Reel does not depend on Kubernetes. It runs no container.
 .PHONY: kubernetes-check

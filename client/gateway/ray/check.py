@@ -1,6 +1,6 @@
 """Holds a cluster of three nodes on this machine to what README.md promises of one.
 
-    check.py BIN OTHER
+    check.py BIN OTHER [Cluster.TEST...]
 
 BIN is the folder of the programs, OTHER one of another version. The machine may be slow: nothing is timed.
 """
@@ -106,7 +106,7 @@ class Cluster(unittest.TestCase):
                 before = usage["prompt_tokens"]
                 messages += [{"role": "assistant", "content": said}, {"role": "user", "content": f"and {draw.random():.4f}?"}]
 
-        with concurrent.futures.ThreadPoolExecutor(10) as pool:
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
             list(pool.map(converse, range(50)))
         print(counts, f"hits {counts['cached'] / counts['repeated']:.1%}", file=sys.stderr)
         self.assertEqual(counts["requests"], 500)
@@ -219,16 +219,18 @@ class Cluster(unittest.TestCase):
             ({"NODE_BIN": os.path.abspath(sys.argv[2])}, "version '0.0.0-other' instead of"),
         ):
             with self.subTest(reason):
+                serve.delete("default")
+                cluster.deploy()
                 node = self.nodes.add(**variables)
                 with self.assertRaises(RuntimeError):
-                    cluster.deploy(replicas=4, release="second")
+                    cluster.deploy(replicas=4)
                 self.assertIn(reason, status().deployments["Generator"].message)
                 with cluster.ask("/v1/completions", {"prompt": "x", "max_tokens": 3}) as answer:
                     self.assertEqual(answer.status, 200)  # the others serve
-                cluster.deploy(release="second")
                 self.nodes.cluster.remove_node(node)
 
     def test_7_refuses_a_node_without_gpu(self):
+        serve.delete("default")
         self.nodes.add(resources={"num_cpus": 1, "num_gpus": 1})
         with self.assertRaises(RuntimeError):
             cluster.deploy(device="cuda", replicas=1)
@@ -236,4 +238,4 @@ class Cluster(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1], verbosity=2, failfast=True)
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2, failfast=True)

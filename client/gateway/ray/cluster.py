@@ -1,13 +1,16 @@
 """Three nodes on this machine, for run.py and check.py."""
 
 import contextlib
+import functools
 import json
 import os
 import signal
+import time
 import urllib.request
 
 import ray
 from ray import serve
+from ray._private import services
 from ray.cluster_utils import Cluster
 
 from reelray.app import app
@@ -15,7 +18,12 @@ from reelray.app import app
 HERE = os.path.dirname(os.path.abspath(__file__))
 TEMPLATE = os.path.join(HERE, "../../../generator/tiny/plain.jinja")
 PORT = 8123
-ATTEMPTS = 5  # to start a node
+ATTEMPTS = 10
+
+
+# The machine may be busy with other things.
+PATIENT = {"RAY_worker_register_timeout_seconds": "600", "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "600",
+           "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "600", "RAY_SERVE_QUEUE_LENGTH_RESPONSE_DEADLINE_S": "5"}
 
 
 class Nodes:
@@ -24,20 +32,17 @@ class Nodes:
     def __init__(self, bin: str, nodes: int = 3):
         self.bin = os.path.abspath(bin)
         self.environment = {"PYTHONPATH": HERE, "NODE_BIN": self.bin, "NODE_MODEL": "",
-                            "RAY_USAGE_STATS_ENABLED": "0"}
+                            "RAY_USAGE_STATS_ENABLED": "0"} | PATIENT
         os.environ.update(self.environment)
         self.cluster = Cluster()
         self.add(resources={"num_cpus": 2, "include_dashboard": False})
         self.others = [self.add() for _ in range(nodes - 1)]
         ray.init(address=self.cluster.address, log_to_driver=False, logging_level="warning")
-        serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": PORT})
+        patiently(serve.start, proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": PORT})
 
     def add(self, **variables):
         """Adds a node with further variables of its own."""
         resources = variables.pop("resources", {"num_cpus": 2})
-        for _ in range(ATTEMPTS - 1):
-            with contextlib.suppress(Exception):  # on a busy machine: Ray gives a node 30 s
-                return self.cluster.add_node(env_vars=self.environment | variables, **resources)
         return self.cluster.add_node(env_vars=self.environment | variables, **resources)
 
     def kill(self, node):
@@ -55,9 +60,19 @@ class Nodes:
         serve.shutdown()
         ray.shutdown()
         self.cluster.shutdown()
-        for pid in descendants(os.getpid())[1:]:  # of nodes that did not start in time
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+
+
+def patiently(start, *arguments, **named):
+    """Does what Ray gives a fixed time, which a busy machine may exceed."""
+    for _ in range(ATTEMPTS - 1):
+        with contextlib.suppress(Exception):
+            return start(*arguments, **named)
+        time.sleep(1)
+    return start(*arguments, **named)
+
+
+# A node looks for itself in the cluster's list for 30 s.
+services.get_node = functools.partial(patiently, services.get_node)
 
 
 def descendants(pid: int) -> list[int]:

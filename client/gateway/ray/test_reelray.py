@@ -101,6 +101,8 @@ class Fronts(unittest.TestCase):
             ({"host": "localhost:8000", "origin": "http://localhost:8000"}, True),
             ({"host": "localhost:8000", "origin": "http://evil.example"}, False),
             ({"host": "localhost:8000", "origin": "null"}, False),
+            ({"host": "localhost:8000", "sec-fetch-site": "cross-site"}, False),
+            ({"host": "localhost:8000", "sec-fetch-site": "none"}, True),
         ):
             self.assertEqual(front.foreign(headers, ["reel.example"]) == "", allowed, headers)
 

@@ -22,7 +22,7 @@ USERS = {"system_tokens": 10, "message_tokens": 30, "answer_tokens": 32, "turns"
 CALIBRATE, COMPARE = 1, (4, 8, 16)
 LENGTHS = 50, 200, 400, 800  # tokens of prompts, about
 REPEATS = 5
-SECONDS = 15  # of a count of users
+SECONDS = 10  # of a count of users
 
 
 def ask(messages, tokens):

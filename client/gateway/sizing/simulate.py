@@ -1,11 +1,13 @@
 """How many replicas a number of users takes: a simulation by events, from measured times of steps.
 
     simulate.py          writes results.json and sizing.svg beside this file
+    simulate.py check    ends with an error if results.json is not what would be written, for up to 1,000 users
     simulate.py here     compares with measured.json, a run of three nodes on one machine (measure.py)
 """
 
 import bisect
 import collections
+import itertools
 import json
 import math
 import os
@@ -66,9 +68,9 @@ class Replica:
 
     def __init__(self, world, index):
         self.world, self.index, self.m = world, index, world.machine
-        self.waiting, self.rows, self.step = collections.deque(), [], 0  # rows: (step that ends it, request)
+        self.waiting, self.rows, self.step = collections.deque(), [], 0  # rows: (step that ends it, number, request)
         self.cache, self.cached = collections.OrderedDict(), 0  # tokens by conversation, the one used last at the end
-        self.alive, self.arrived = True, world.env.event()
+        self.alive, self.arrived, self.prefills = True, world.env.event(), 0
         world.env.process(self.run())
 
     def put(self, request):
@@ -116,7 +118,7 @@ class Replica:
         while self.alive:
             if self.waiting and len(self.rows) < self.m["batch"]:
                 request = self.waiting.popleft()
-                left, base = self.uncached(request), 0
+                left, base, self.prefills = self.uncached(request), 0, 1
                 while left > 0 and self.alive:
                     chunk = min(left, self.m["chunk"])
                     seconds = self.step_s() + world.prefill_s(base, chunk)
@@ -124,11 +126,12 @@ class Replica:
                     yield env.timeout(seconds)
                     if self.rows:
                         self.advance(1, seconds)
+                self.prefills = 0
                 if not self.alive:
                     self.waiting.append(request)
                     break
                 world.ttft.add(env.now - request.at)
-                bisect.insort(self.rows, (self.step + request.answer - 1, id(request), request))
+                bisect.insort(self.rows, (self.step + request.answer - 1, next(world.numbers), request))
             elif self.rows:
                 seconds, steps, begin = self.step_s(), self.rows[0][0] - self.step, env.now
                 self.arrived = env.event()
@@ -162,7 +165,8 @@ class World:
         self.step_of, self.prefill_of = line(machine["step_ms"]), line(machine["prefill_ms"])
         self.holders = {}  # conversation: replicas
         self.renew()
-        self.loads = [0] * replicas
+        self.begin()
+        self.loads, self.numbers = [0] * replicas, itertools.count()
         self.replicas = [Replica(self, i) for i in range(replicas)]
         for n in range(count):
             self.env.process(self.user(n))
@@ -172,6 +176,9 @@ class World:
         self.env.run(WARM + self.measured)
 
     changing = False  # others change the time of a step while it runs
+
+    def begin(self):
+        """Prepares what a kind of world has besides."""
 
     def renew(self):
         self.ttft, self.itl, self.prompt, self.hit, self.repeated, self.requests = Counted(), Counted(), 0, 0, 0, 0
@@ -236,36 +243,71 @@ class World:
 
 
 class Shared(World):
-    """Nodes that share the processors of one machine: a step waits for the tokens of all."""
+    """Nodes that share the processors of one machine: each request gets an equal part of them."""
 
     changing = True
 
-    def rows(self):
-        return sum(len(r.rows) + bool(r.waiting) for r in self.replicas)
+    def begin(self):
+        self.under_way = 0  # requests between the client and a replica
+
+    def slower(self):
+        """Returns how much longer work takes than alone."""
+        active = self.under_way + sum(len(r.rows) + r.prefills for r in self.replicas)
+        return max(active / self.machine["processors"], 1)
 
     def step_s(self, rows):
-        m = self.machine
-        return max(m["itl_ms"], m["processor_ms"] * self.rows() / m["processors"]) / 1e3
+        return max(self.machine["itl_ms"], self.machine["token_ms"] * self.slower()) / 1e3
 
     def prefill_s(self, base, chunk):
-        slower = self.step_s(0) / (self.machine["itl_ms"] / 1e3)
-        return max((self.prefill_of(base + chunk) - self.prefill_of(base)) / 1e3 * slower - self.step_s(0), 0)
+        return max(super().prefill_s(base, chunk) * self.slower() - self.step_s(1), 0)
+
+    def route(self, request):
+        self.env.process(self.carry(request))
+
+    def carry(self, request):
+        self.under_way += 1
+        yield self.env.timeout(self.machine["carry_ms"] * self.slower() / 1e3)
+        self.under_way -= 1
+        super().route(request)
 
 
 def compare():
-    """Compares three nodes of this machine with what is simulated from one user there."""
+    """Compares three nodes of this machine with what is simulated, from runs of one user and of eight."""
+    with open(os.path.join(HERE, "inputs.json"), encoding="utf-8") as file:
+        prefill = json.load(file)["here"]["prefill_ms"]
     with open(os.path.join(HERE, "measured.json"), encoding="utf-8") as file:
         measured = json.load(file)
-    one = measured["counts"]["1"]
-    machine = {"step_ms": [[1, 1], [2, 2]], "prefill_ms": [[0, 0], *measured["prefill_ms"]], "chunk": 10_000, "batch": 64,
-               "cache_tokens": 69_632, "rereads": False, "itl_ms": one["itl_mean_ms"],
-               "processor_ms": one["processors"] / one["tokens_per_s"] * 1e3}
+    one, eight, users = measured["counts"]["1"], measured["counts"]["8"], measured["users"]
+    tokens, alone = measured["prefill_ms"][0]
+    work = eight["processors"] / eight["requests_per_s"] * 1e3  # ms of a processor that a request takes
+    carry = alone - line(prefill)(tokens)
+    machine = {"step_ms": [[1, 1], [2, 2]], "prefill_ms": prefill, "chunk": 64, "batch": 64, "cache_tokens": 69_632,
+               "rereads": False, "itl_ms": one["itl_mean_ms"], "processors": eight["processors"], "carry_ms": carry,
+               "token_ms": (work - alone) / users["answer_tokens"]}
+    print({name: round(value, 2) for name, value in machine.items() if name.endswith("_ms") and isinstance(value, float)})
     for count, real in measured["counts"].items():
-        world = Shared(machine | {"processors": real["processors"]}, measured["users"], int(count), 3, "prefix")
-        for name, value in world.figures().items():
-            if name in real:
-                print(f"{count} users, {name}: measured {real[name]:.3g}, simulated {value:.3g}, "
-                      f"{100 * (value / real[name] - 1):+.0f}%")
+        simulated = Shared(machine, users, int(count), 3, "prefix").figures()
+        print(f"{count} users:", ", ".join(f"{name} {real[name]:.3g} measured, {simulated[name]:.3g} simulated "
+                                           f"({100 * (simulated[name] / real[name] - 1):+.0f}%)"
+                                           for name in ("ttft_p50_ms", "itl_mean_ms", "tokens_per_s", "hits")))
+
+
+def table(results):
+    """Writes the table of SIZING.md."""
+    lines = ["| users | policy | replicas | TTFT P50, P95, ms | ITL mean, P95, ms | of prompts found | tokens/s |",
+             "| ---: | --- | ---: | ---: | ---: | ---: | ---: |"]
+    for rows in results.values():
+        for count in rows[POLICIES[0]]:
+            for policy in POLICIES:
+                f, n = rows[policy][count]["figures"], rows[policy][count]["replicas"]
+                lines.append(f"| {int(count):,} | {policy} | {n} | {f['ttft_p50_ms']:.0f}, {f['ttft_p95_ms']:.0f} | "
+                             f"{f['itl_mean_ms']:.1f}, {f['itl_p95_ms']:.1f} | {f['hits']:.0%} | {f['tokens_per_s']:,.0f} |")
+    path = os.path.join(HERE, "../SIZING.md")
+    with open(path, encoding="utf-8") as file:
+        before, rest = file.read().split("<!-- sizing: written by make sizing -->\n")
+    after = rest[rest.index("<!-- sizing: end -->"):]
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(before + "<!-- sizing: written by make sizing -->\n" + "\n".join(lines) + "\n" + after)
 
 
 def plots(results):
@@ -281,7 +323,7 @@ def plots(results):
             bars = left.bar([x + 0.27 * (i - 1) for x in range(len(counts))], [rows[policy][c]["replicas"] for c in counts],
                             0.25, label=policy)
             left.bar_label(bars, fontsize=7)
-            tried = rows["curve"][policy]
+            tried = rows[policy][str(CURVE)]["tried"]
             right.plot(list(map(int, tried)), [f["ttft_p95_ms"] for f in tried.values()], marker="o", label=policy)
         left.set(yscale="log", xticks=range(len(counts)), xticklabels=[f"{int(c):,}" for c in counts], xlabel="users",
                  ylabel="replicas that meet the targets")
@@ -333,6 +375,21 @@ def failure(machine, inputs, count, replicas):
     return world.figures()
 
 
+def check():
+    """Ends with an error if the results of up to 1,000 users are not those of results.json."""
+    with open(os.path.join(HERE, "inputs.json"), encoding="utf-8") as file:
+        inputs = json.load(file)
+    with open(os.path.join(HERE, "results.json"), encoding="utf-8") as file:
+        results = json.load(file)
+    for name, machine in inputs["machines"].items():
+        for policy in POLICIES:
+            for count in (count for count in inputs["counts"] if count <= 1000):
+                was = results[name][policy][str(count)]
+                now = World(machine, inputs["users"], count, was["replicas"], policy).figures()
+                if now != was["figures"]:
+                    sys.exit(f"{name}, {policy}, {count} users: {now}, and results.json has {was['figures']}: make sizing")
+
+
 def main():
     with open(os.path.join(HERE, "inputs.json"), encoding="utf-8") as file:
         inputs = json.load(file)
@@ -346,13 +403,10 @@ def main():
                 last[policy] = n
                 rows.setdefault(policy, {})[str(count)] = {
                     "replicas": n, "figures": tried[n], "tried": {str(k): v for k, v in sorted(tried.items())}}
-        base = rows["prefix"][str(CURVE)]["replicas"]
-        rows["curve"] = {policy: {str(n): World(machine, inputs["users"], CURVE, n, policy).figures()
-                                  for n in range(round(base * 0.8), round(base * 1.7), max(base // 8, 1))}
-                         for policy in POLICIES}
         n = rows["prefix"]["1000"]["replicas"]
         rows["failure"] = {"replicas": n, "figures": failure(machine, inputs, 1000, n)}
     plots(results)
+    table(results)
     with open(os.path.join(HERE, "results.json"), "w", encoding="utf-8") as file:
         json.dump(results, file, indent=1)
         file.write("\n")
@@ -361,5 +415,7 @@ def main():
 if __name__ == "__main__":
     if sys.argv[1:] == ["here"]:
         compare()
+    elif sys.argv[1:] == ["check"]:
+        check()
     else:
         main()

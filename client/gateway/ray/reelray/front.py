@@ -75,6 +75,8 @@ def foreign(headers, hosts: list[str]) -> str:
         return "the request's Host names another server (if it is a name of this one, add it to hosts)"
     if (origin := headers.get("origin")) and origin not in (f"http://{host}", f"https://{host}"):
         return "pages of this origin may not ask"
+    if headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+        return "pages of other sites may not ask"
     return ""
 
 

@@ -5,7 +5,7 @@ import hashlib
 
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
-MOST = 1 << 16  # beginnings that are remembered: about 20 MiB
+MOST = 1 << 18  # beginnings that are remembered: about 85 MiB
 CHUNK = 128  # bytes of a prompt between two marks
 CHUNKS = 256  # of a prompt that are marked
 BYTES_PER_REQUEST = 1 << 10  # of a known beginning, for which a replica may have one more request than the least busy
