@@ -135,25 +135,32 @@ func TestRanksGiveTheTokensOfOne(t *testing.T) {
 // Every graph gives the bits of the eager run on every rank, and the readiness detector finds no fault.
 func TestReplayEqualsEagerOnEveryRank(t *testing.T) {
 	for _, n := range []int{2, 4, 8} {
-		o := nano()
-		o.MaxGraphs, o.GraphMemory = 30, 30_000
-		b := mustRank(t, ranksConfig(), ranksOptions{n: n}, o)
-		verified := 0
-		err := b.Check(func(c Checked, err error) {
-			verified += c.Verified
-			if faults := c.Report.Faults(); len(faults) > 0 {
-				t.Errorf("%d ranks, %s: %v", n, c.Report.Key, faults)
-			}
-		})
-		if err != nil || verified == 0 {
-			t.Errorf("%d ranks: %v, %d verified", n, err, verified)
-		}
-		if err := b.Close(); err != nil {
-			t.Error(err)
-		}
-		b.returned()
-		b.alike()
+		replaysOnRanks(t, ranksConfig(), n)
 	}
+	replaysOnRanks(t, latentConfig(), 2)
+}
+
+// replaysOnRanks checks the graphs of a model on n ranks.
+func replaysOnRanks(t *testing.T, c model.Config, n int) {
+	t.Helper()
+	o := nano()
+	o.MaxGraphs, o.GraphMemory = 30, 30_000
+	b := mustRank(t, c, ranksOptions{n: n}, o)
+	verified := 0
+	err := b.Check(func(c Checked, err error) {
+		verified += c.Verified
+		if faults := c.Report.Faults(); len(faults) > 0 {
+			t.Errorf("%d ranks, %s: %v", n, c.Report.Key, faults)
+		}
+	})
+	if err != nil || verified == 0 {
+		t.Errorf("%d ranks: %v, %d verified", n, err, verified)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	b.returned()
+	b.alike()
 }
 
 // A rank that fails while requests run, and one that raises no flag or that of an exchange long ago, ends them all with

@@ -29,8 +29,8 @@ func (p *pass) expertDown(i int) kernels.ExpertDown {
 		Class: p.Class, Workspace: s.expertsWork}
 }
 
-// sharedGateUp and sharedDownProjection are the feed-forward of all rows beside the experts. The first one comes before the results
-// of experts are added to the rows, since both read them.
+// sharedGateUp and sharedDownProjection are the feed-forward of all rows beside the experts. The first one comes before
+// the results of experts are added to the rows, since both read them.
 func (p *pass) sharedGateUp(i int) kernels.GateUp {
 	op, w := p.gateUp(i, kernels.Handover{}), &p.model.layers[i].shared
 	op.Gate, op.Up, op.Out = w.gate, w.up, p.memory.own.sharedInner

@@ -84,3 +84,40 @@ func TestRanksGiveTheSameBits(t *testing.T) {
 		}
 	}
 }
+
+// A plan counts the rows that a rank loads of each matrix, in every family: those of a part, and all of what each rank
+// has whole, as latent attention.
+func TestARankLoadsTheRowsThatAPlanCounts(t *testing.T) {
+	for _, name := range families {
+		c, w := checkpoint(t, name)
+		formats := c.Formats(w)
+		for _, n := range []int{2, 4, 8} {
+			if c.CheckRanks(n) != nil {
+				continue
+			}
+			c.Ranks = n
+			var want int64
+			for _, s := range c.Tensors() {
+				for _, rows := range s.Weights() {
+					if s.Matrix() {
+						want += int64(c.RankRows(s, rows)) * formats[s.Name].Bytes(int64(s.Shape[1]))
+					}
+				}
+				if s.Kind == model.EmbeddingTensor && c.TiedHead { // whose part is the head
+					want += int64(kernels.PartOf(c.Vocab, n)) * formats[s.Name].Bytes(int64(s.Shape[1]))
+				}
+			}
+			dev := newRanks(t, n)
+			m, err := model.Load(dev, c, w, func(float64) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := m.WeightBytes(); got != want {
+				t.Errorf("%s on %d: a rank has %d bytes, the plan counts %d", name, n, got, want)
+			}
+			if err := m.Free(dev); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
