@@ -33,7 +33,7 @@ var errFound = errors.New("something fails: see above")
 func (p *program) doctorCommand() *cobra.Command {
 	var o config.Options
 	var asJSON bool
-	settings := config.Pick(config.Settings(&o), "model", "socket", "device", "gpu", "max-seq-len", "max-batch",
+	settings := config.Pick(config.Settings(&o), "model", "socket", "device", "gpu", "gpus", "max-seq-len", "max-batch",
 		"host-cache", "graph-memory", "max-graphs")
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -93,7 +93,7 @@ func thisMachine(o config.Options) *doctor.System {
 	if located, _, err := assembly.Locate(o); err == nil { // else the model's check has the error
 		o = located
 	}
-	s := &doctor.System{Root: "/", Device: o.Device, GPU: o.GPU, UID: os.Getuid(),
+	s := &doctor.System{Root: "/", Device: o.Device, GPUs: o.Devices(), UID: os.Getuid(),
 		Library: hardware.DriverLibrary, CUDAProgram: hardware.FindCUDA, CUDAStarts: hardware.TryCUDA,
 		Access: func(path string) error { return unix.Access(path, unix.R_OK|unix.W_OK) },
 		Run:    runProgram, Explain: explainSocket,
@@ -183,6 +183,9 @@ func plannedBytes(o config.Options, total int64) (int64, error) {
 	c, use, err := assembly.Headers(files)
 	if err != nil {
 		return 0, fmt.Errorf("the model in %s cannot be served: %w", assembly.Place(o.Model), err)
+	}
+	if c, err = plan.Divide(c, o); err != nil {
+		return 0, err
 	}
 	onGPU := total > 0 && o.Device != "host"
 	r, err := plan.NewReport(plan.Planner{Config: c, Profile: plan.GPUProfile, Options: o, Formats: use.Formats,

@@ -37,6 +37,11 @@ var notes = manual.Notes(
 	manual.Entry{Term: "--device", Text: "host is this machine's processors, cuda an NVIDIA GPU, through " +
 		"reel-generator-cuda beside this program. auto takes a GPU if there is one; without one it serves on host " +
 		"and says why in one line. cuda requires a GPU; without one it exits with 78."},
+	manual.Entry{Term: "--gpus", Text: "Each GPU has a part of every weight and of the KV cache, so a model may be as " +
+		"large as their memory together; with latent attention each has the whole cache. All have the same plan: the " +
+		"one with the least free memory decides. They must be able to address each other's memory (nvidia-smi topo " +
+		"-p2p w). A request gives the same tokens as long as the number of GPUs is the same. On host as many simulated " +
+		"GPUs share the processors; their tokens are those of one."},
 	manual.Entry{Term: "--max-batch", Text: "A few more sequences are reserved for users who have none running."},
 	manual.Entry{Term: "--host-cache", Text: "Keys and values of prompts are copied there before they leave the device, and " +
 		"copied back when a later prompt begins alike. Requests then take the device's memory as they need it; if it " +

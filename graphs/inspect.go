@@ -15,6 +15,8 @@ type Audited interface {
 	Trace(fn func(device.Call))
 	// Owns reports whether a buffer is memory of this device.
 	Owns(device.Buffer) bool
+	// Capabilities says how many ranks the device has. Each makes every call.
+	Capabilities() device.Capabilities
 }
 
 // Report is the readiness detector's report of a pass, op by op.
@@ -58,7 +60,10 @@ func (r Report) String() string {
 // another stream, a use of another device's memory. A call between two ops is
 // reported with the op before it. Nothing else may use the device meanwhile.
 func Inspect(dev Audited, s device.Stream, pass Pass, k Key) (Report, error) {
-	a := &auditor{Stream: s, dev: dev, report: Report{Key: k}}
+	a := &auditor{Stream: s, dev: dev, ranks: 1, report: Report{Key: k}}
+	if r := dev.Capabilities().Ranks; r != nil {
+		a.ranks = r.Count
+	}
 	dev.Trace(a.see)
 	err := pass(a, k)
 	dev.Trace(nil)
@@ -75,7 +80,8 @@ func Inspect(dev Audited, s device.Stream, pass Pass, k Key) (Report, error) {
 // pass and, while it waits, those of the running op.
 type auditor struct {
 	device.Stream
-	dev Audited
+	dev   Audited
+	ranks int
 
 	mu     sync.Mutex
 	report Report
@@ -87,7 +93,7 @@ type auditor struct {
 func (a *auditor) Launch(op device.Op) error {
 	a.mu.Lock()
 	a.report.Ops = append(a.report.Ops, OpReport{Kernel: op.Kernel()})
-	a.own = map[device.CallKind]int{device.CallLaunch: 1, device.CallSynchronize: 1}
+	a.own = map[device.CallKind]int{device.CallLaunch: a.ranks, device.CallSynchronize: a.ranks}
 	a.mu.Unlock()
 	if a.foreign(reflect.ValueOf(op), op.Kernel()) {
 		return nil

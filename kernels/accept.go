@@ -57,7 +57,9 @@ func (o Accept) Host(h *device.Host) {
 		for count < o.Queries && slots[first+count] == slot && tokens[first+count] == drawn[first+count-1] {
 			count++
 		}
-		records[first*RecordWords+4] = int32(count)
+		if h.Rank() == 0 { // all ranks share the ring, and draw the same tokens
+			records[first*RecordWords+4] = int32(count)
+		}
 		h.Int32(o.Slots.Token)[slot] = drawn[first+count-1]
 		h.Int32(o.Slots.Length)[slot] = positions[first] + int32(count)
 	}

@@ -1,6 +1,8 @@
 //nolint:unused // Only builds with the tag cuda set the fields.
 package kernels
 
+import "reel.internal/reel/kernels/device"
+
 // Launches pass these structs to kernels by value. Each mirrors a struct of C++ field by field;
 // addresses are uint64. args_test.go and the compiler of the kernels hold both to one layout.
 
@@ -261,6 +263,14 @@ type widthNormsArgs struct {
 	q, kv, norms         uint64
 	queries, keys, parts int32
 	eps                  float32
+}
+
+// exchangeArgs mirrors ExchangeArgs of exchange.cu.
+type exchangeArgs struct {
+	part, x, bias                         uint64
+	all, flags                            [device.MaxRanks]uint64 // of each rank
+	epochs, progress                      uint64
+	rows, width, partCols, ranks, rank, _ int32
 }
 
 // gatherArgs mirrors GatherArgs of gather.cu.

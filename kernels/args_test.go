@@ -44,6 +44,7 @@ var arguments = []argument{
 	{cpp: "KeepArgs", mirror: keepArgs{}},
 	{cpp: "RecentArgs", mirror: recentArgs{}},
 	{cpp: "EmbedArgs", mirror: embedArgs{}},
+	{cpp: "ExchangeArgs", mirror: exchangeArgs{}, rename: "partCols:part_cols"},
 	{cpp: "ExpertDownArgs", mirror: expertDownArgs{}},
 	{cpp: "ExpertGateUpArgs", mirror: expertGateUpArgs{}},
 	{cpp: "ExpertSumArgs", mirror: expertSumArgs{}},

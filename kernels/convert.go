@@ -22,9 +22,8 @@ const convertedPart = 1 << 20
 // fills it before Convert returns; a GPU packs it as [Loader.Weight] does, and calls source until Close. Errors: those
 // of source and of Weight.
 func (l *Loader) Convert(t DType, rows, cols int, source RowSource) (Weight, error) {
-	if rows < 1 || cols < 1 || cols%formats[t].blockElements != 0 {
-		return Weight{}, fmt.Errorf("%w: weight [%d][%d] is not whole blocks of %d", device.ErrBadShape, rows, cols,
-			formats[t].blockElements)
+	if err := wholeBlocks(t, rows, cols); err != nil {
+		return Weight{}, err
 	}
 	if l.packer != nil {
 		return l.packed(t, rows, cols, source)
@@ -39,6 +38,15 @@ func (l *Loader) Convert(t DType, rows, cols int, source RowSource) (Weight, err
 		return Weight{}, device.GiveBack(func() error { return err }, func() error { return l.dev.Free(w.Data) })
 	}
 	return w, nil
+}
+
+// wholeBlocks refuses rows that are not whole blocks.
+func wholeBlocks(t DType, rows, cols int) error {
+	if rows < 1 || cols < 1 || cols%formats[t].blockElements != 0 {
+		return fmt.Errorf("%w: weight [%d][%d] is not whole blocks of %d", device.ErrBadShape, rows, cols,
+			formats[t].blockElements)
+	}
+	return nil
 }
 
 // CheckOrder returns [device.ErrBadShape] if weights are in activation order on a GPU, which has no kernels for them.

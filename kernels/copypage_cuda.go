@@ -22,9 +22,9 @@ func (o CopyPage) CUDA(q *cuda.Queue) error {
 
 // CUDA copies 16 bytes per thread, with the kernel of CopyPage.
 func (o Upload) CUDA(q *cuda.Queue) error {
-	words := o.Src.Bytes() / 16
+	words := o.Dst.Bytes() / 16
 	return cuda.Launch(q, "reel_copypage", cuda.Grid{X: blocksFor(q, words), Threads: elementThreads}, copyPageArgs{
-		from: q.Address(o.Src), to: q.Address(o.Dst), words: words})
+		from: q.Address(o.of(q.Rank())), to: q.Address(o.Dst), words: words})
 }
 
 // elementThreads is the block size of kernels whose threads process elements in a grid-stride loop.

@@ -26,6 +26,7 @@ type draw struct {
 	best       []candidate
 	counts     []int32 // by token; 0 between draws
 	biases     []Bias
+	record     [RecordWords]int32 // that nobody reads
 }
 
 // draws keeps the buffers from step to step.
@@ -181,7 +182,7 @@ func (d *draw) top(logits []float32, n int) []candidate {
 		if len(best) == n {
 			best = best[:n-1]
 		}
-		best = slices.Insert(best, at, x)
+		best = slices.Insert(best, min(at, len(best)), x) // a NaN may be sorted last
 	}
 	d.best = best
 	return best

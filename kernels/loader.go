@@ -25,6 +25,7 @@ const (
 type Loader struct {
 	dev    device.Device
 	packer device.Device // nil if the device reads weights as they are
+	ranks  int           // of the device
 
 	size    int64        // bytes of a part; 0 before the first weight
 	parts   []*part      // all of them
@@ -49,10 +50,10 @@ type part struct {
 
 // reading is a request to read and pack a part of a weight.
 type reading struct {
-	pack   Pack // without Src
-	source RowSource
-	first  int   // row
-	bytes  int64 // of the part's rows
+	pack    Pack // without Src
+	sources []RowSource
+	first   int   // row
+	bytes   int64 // of the part's rows, of one source
 }
 
 // NewLoader returns a loader for dev. It allocates nothing before the first weight.
@@ -60,13 +61,21 @@ func NewLoader(dev device.Device) *Loader {
 	if dev.Capabilities().PacksWeights {
 		return newPacker(dev, min(stagingReaders, runtime.GOMAXPROCS(0)), stagingDepth)
 	}
-	return &Loader{dev: dev}
+	return &Loader{dev: dev, ranks: ranksOf(dev)}
+}
+
+// ranksOf returns the ranks of a device.
+func ranksOf(dev device.Device) int {
+	if ranks := dev.Capabilities().Ranks; ranks != nil {
+		return ranks.Count
+	}
+	return 1
 }
 
 // newPacker returns a loader that packs, with the given numbers of readers and parts. There must be
 // at least as many parts as readers.
 func newPacker(d device.Device, readers, depth int) *Loader {
-	return &Loader{dev: d, packer: d, count: readers, depth: depth}
+	return &Loader{dev: d, packer: d, ranks: ranksOf(d), count: readers, depth: depth}
 }
 
 // Weight loads a [rows][cols] matrix of little-endian elements. The device may keep data
@@ -82,14 +91,19 @@ func (l *Loader) Weight(t DType, rows, cols int, data []byte) (Weight, error) {
 	if l.packer == nil {
 		return loadRowMajor(l.dev, Weight{DType: t, Rows: rows, Cols: cols}, data)
 	}
-	row := t.Bytes(int64(cols))
-	return l.packed(t, rows, cols, func(dst []byte, first int) error {
-		return device.CopyMapped(dst, data[int64(first)*row:][:len(dst)])
-	})
+	return l.packed(t, rows, cols, rowsOf(t, cols, data))
 }
 
-// packed loads a weight onto a device that packs.
-func (l *Loader) packed(t DType, rows, cols int, source RowSource) (Weight, error) {
+// rowsOf returns the source of rows that lie in memory as they are.
+func rowsOf(t DType, cols int, data []byte) RowSource {
+	row := t.Bytes(int64(cols))
+	return func(dst []byte, first int) error {
+		return device.CopyMapped(dst, data[int64(first)*row:][:len(dst)])
+	}
+}
+
+// packed loads a weight onto a device that packs. There is one source of all ranks, or one of each.
+func (l *Loader) packed(t DType, rows, cols int, sources ...RowSource) (Weight, error) {
 	p := Pack{DType: t, Rows: rows, Cols: cols}
 	err := CheckPackable(t, rows, cols)
 	if err != nil {
@@ -98,7 +112,7 @@ func (l *Loader) packed(t DType, rows, cols int, source RowSource) (Weight, erro
 	if p.Dst, err = l.packer.Alloc(p.packed().bytes()); err != nil {
 		return Weight{}, err
 	}
-	if err = l.pack(p, source); err != nil || l.failure() != nil {
+	if err = l.pack(p, sources); err != nil || l.failure() != nil {
 		// Close first: packing in progress writes to the memory that is freed.
 		err = device.GiveBack(func() error { return err }, l.Close, func() error { return l.packer.Free(p.Dst) })
 		return Weight{}, fmt.Errorf("pack weight [%d][%d]: %w", rows, cols, err)
@@ -106,8 +120,8 @@ func (l *Loader) packed(t DType, rows, cols int, source RowSource) (Weight, erro
 	return p.packed(), nil
 }
 
-// pack requests that the rows of source are read in parts, and packed into whole.Dst.
-func (l *Loader) pack(whole Pack, source RowSource) error {
+// pack requests that the rows of sources are read in parts, and packed into whole.Dst.
+func (l *Loader) pack(whole Pack, sources []RowSource) error {
 	row := whole.DType.Bytes(int64(whole.Cols))
 	rows := max(1, int(stagingPart/(row*tileRows))) * tileRows // of a part
 	if err := l.open(int64(rows) * row); err != nil {
@@ -117,7 +131,7 @@ func (l *Loader) pack(whole Pack, source RowSource) error {
 		n := min(rows, whole.Rows-first)
 		p := Pack{DType: whole.DType, Rows: n, Cols: whole.Cols}
 		p.Dst = whole.Dst.Slice(PackedBytes(p.DType, first, p.Cols), p.packed().bytes())
-		l.todo <- reading{p, source, first, int64(n) * row}
+		l.todo <- reading{p, sources, first, int64(n) * row}
 	}
 	return nil
 }
@@ -136,12 +150,18 @@ func (p *part) send(r reading) error {
 	if err := p.done.Synchronize(); err != nil {
 		return err
 	}
-	if err := r.source(p.mapped.Bytes()[:r.bytes], r.first); err != nil {
-		return err
+	uploaded := (r.bytes + 15) &^ 15 // a part's size is a multiple of 16
+	for i, source := range r.sources {
+		if err := source(p.mapped.Bytes()[int64(i)*uploaded:][:r.bytes], r.first); err != nil {
+			return err
+		}
 	}
 	r.pack.Src = p.raw.Slice(0, r.bytes)
-	uploaded := (r.bytes + 15) &^ 15 // a part's size is a multiple of 16
-	if err := p.stream.Launch(Upload{Src: p.pinned.Slice(0, uploaded), Dst: p.raw.Slice(0, uploaded)}); err != nil {
+	upload := Upload{Src: p.pinned.Slice(0, int64(len(r.sources))*uploaded), Dst: p.raw.Slice(0, uploaded)}
+	if len(r.sources) > 1 {
+		upload.Ranks = len(r.sources)
+	}
+	if err := p.stream.Launch(upload); err != nil {
 		return err
 	}
 	if err := p.stream.Launch(r.pack); err != nil {
@@ -178,7 +198,7 @@ func (l *Loader) open(bytes int64) error {
 	for range l.depth {
 		p := &part{}
 		l.parts = append(l.parts, p)
-		if err := p.open(l.packer, l.size); err != nil {
+		if err := p.open(l.packer, l.size, l.ranks); err != nil {
 			return err
 		}
 		l.free <- p
@@ -189,14 +209,14 @@ func (l *Loader) open(bytes int64) error {
 	return nil
 }
 
-func (p *part) open(d device.Device, bytes int64) (err error) {
+func (p *part) open(d device.Device, bytes int64, ranks int) (err error) {
 	if p.stream, err = d.NewStream(); err != nil {
 		return err
 	}
 	if p.done, err = d.NewEvent(); err != nil {
 		return err
 	}
-	if p.pinned, p.mapped, err = d.Pinned(bytes); err != nil {
+	if p.pinned, p.mapped, err = d.Pinned(int64(ranks) * bytes); err != nil {
 		return err
 	}
 	p.raw, err = d.Alloc(bytes)

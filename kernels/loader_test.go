@@ -159,7 +159,7 @@ func TestLoaderCloseWaits(t *testing.T) {
 func TestUploadRefusesSizes(t *testing.T) {
 	g := newRig(t, 1, 8)
 	b, _ := g.random(16)
-	for _, op := range []Upload{{b, b.Slice(0, 16)}, {b.Slice(0, 8), b.Slice(0, 8)}, {}} {
+	for _, op := range []Upload{{Src: b, Dst: b.Slice(0, 16)}, {Src: b.Slice(0, 8), Dst: b.Slice(0, 8)}, {}} {
 		if err := g.stream.Launch(op); !errors.Is(err, device.ErrBadShape) {
 			t.Errorf("%d to %d bytes: %v, wants ErrBadShape", op.Src.Bytes(), op.Dst.Bytes(), err)
 		}

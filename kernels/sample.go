@@ -119,8 +119,11 @@ func (o Sample) Host(h *device.Host) {
 		for i := begin; i < end; i++ {
 			if row := samples[i]; row >= 0 {
 				mask := o.mask(h, slots[row], i)
-				token := o.one(h, d, logits[i*o.Vocab:(i+1)*o.Vocab], mask, slots[row], positions[row],
-					records[i*RecordWords:][:RecordWords])
+				record := records[i*RecordWords:][:RecordWords]
+				if h.Rank() > 0 { // all ranks share the ring, and draw the same tokens
+					record = d.record[:]
+				}
+				token := o.one(h, d, logits[i*o.Vocab:(i+1)*o.Vocab], mask, slots[row], positions[row], record)
 				if o.Queries > 0 {
 					h.Int32(o.Rows.Drawn)[i] = token
 				} else {
@@ -129,6 +132,9 @@ func (o Sample) Host(h *device.Host) {
 			}
 		}
 	})
+	if h.Rank() > 0 {
+		return
+	}
 	for i := range o.N {
 		if samples[i] >= 0 {
 			copy(records[i*RecordWords:], number[:2])

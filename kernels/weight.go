@@ -66,8 +66,11 @@ func LoadVector(m device.Memory, v []float32) (device.Buffer, error) {
 	if len(v) == 0 {
 		return device.Buffer{}, fmt.Errorf("%w: empty vector", device.ErrBadShape)
 	}
-	return m.Load(unsafe.Slice((*byte)(unsafe.Pointer(&v[0])), len(v)*4))
+	return m.Load(bytesOf(v))
 }
+
+// bytesOf returns the memory of a vector, which is not empty.
+func bytesOf(v []float32) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(&v[0])), len(v)*4) }
 
 func (w Weight) check(name string, rows, cols int) error {
 	if w.Rows != rows || w.Cols != cols || w.Data.Bytes() != w.bytes() {

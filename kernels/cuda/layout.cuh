@@ -266,6 +266,21 @@ REEL_FIELD(EmbedArgs, hidden, 28);
 REEL_FIELD(EmbedArgs, scale, 32);
 REEL_FIELD(EmbedArgs, unused, 36);
 
+REEL_SIZE(ExchangeArgs, 192);
+REEL_FIELD(ExchangeArgs, part, 0);
+REEL_FIELD(ExchangeArgs, x, 8);
+REEL_FIELD(ExchangeArgs, bias, 16);
+REEL_FIELD(ExchangeArgs, all, 24);
+REEL_FIELD(ExchangeArgs, flags, 88);
+REEL_FIELD(ExchangeArgs, epochs, 152);
+REEL_FIELD(ExchangeArgs, progress, 160);
+REEL_FIELD(ExchangeArgs, rows, 168);
+REEL_FIELD(ExchangeArgs, width, 172);
+REEL_FIELD(ExchangeArgs, part_cols, 176);
+REEL_FIELD(ExchangeArgs, ranks, 180);
+REEL_FIELD(ExchangeArgs, rank, 184);
+REEL_FIELD(ExchangeArgs, unused, 188);
+
 REEL_SIZE(ExpertDownArgs, 128);
 REEL_FIELD(ExpertDownArgs, w, 0);
 REEL_FIELD(ExpertDownArgs, bias, 8);

@@ -167,6 +167,8 @@ type Capabilities struct {
 	FreeMemory func() (int64, error)
 	// Intact checks the canaries around every buffer; see [Guard.Intact].
 	Intact func() error
+	// Ranks is what a device of several ranks has beside; nil: the device is one.
+	Ranks *RankSet
 }
 
 // Mapped is the host's view of pinned memory.

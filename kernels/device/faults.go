@@ -12,6 +12,8 @@ type Faults struct {
 	at     int // number of the call that fails; 0: none
 	sticky bool
 	failed error // returned by every call after a sticky failure
+
+	exchange ExchangeFault
 }
 
 // FailAt makes the n-th call from now fail, counted from 1; 0 ends all failures. After

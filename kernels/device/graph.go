@@ -169,6 +169,9 @@ func (e *hostExec) launched() {
 // run replays the nodes in order.
 func (e *hostExec) run() {
 	for _, op := range e.nodes {
+		if e.h.abandoned() {
+			break
+		}
 		op.Host(e.h)
 	}
 	e.h.mu.Lock()

@@ -49,9 +49,26 @@ func (g *Guard) Alloc(bytes int64) (Buffer, error) {
 // Uncleared is Alloc.
 func (g *Guard) Uncleared(bytes int64) (Buffer, error) { return g.Alloc(bytes) }
 
-// Capabilities returns the device's packing of weights, and Intact.
+// Capabilities returns the device's packing of weights and its ranks, and Intact.
 func (g *Guard) Capabilities() Capabilities {
-	return Capabilities{PacksWeights: g.Device.Capabilities().PacksWeights, Intact: g.Intact}
+	c := g.Device.Capabilities()
+	guarded := Capabilities{PacksWeights: c.PacksWeights, Intact: g.Intact}
+	if c.Ranks != nil {
+		ranks := *c.Ranks
+		ranks.LoadEach, ranks.PinnedEach = g.loadEach, g.pinnedEach
+		guarded.Ranks = &ranks
+	}
+	return guarded
+}
+
+// loadEach is [RankSet].LoadEach.
+func (g *Guard) loadEach(data [][]byte) (Buffer, error) {
+	all := make([][]byte, len(data))
+	for i := range data {
+		all[i] = withCanaries(data[i])
+	}
+	whole, err := g.Device.Capabilities().Ranks.LoadEach(all)
+	return g.take(whole, err)
 }
 
 // Load allocates memory that holds a copy of data.
@@ -59,11 +76,33 @@ func (g *Guard) Load(data []byte) (Buffer, error) {
 	if len(data) == 0 {
 		return Buffer{}, fmt.Errorf("%w: nothing to load", ErrBadBuffer)
 	}
+	if ranks := g.Device.Capabilities().Ranks; ranks != nil { // hosts keep data itself, and Alloc's memory is written
+		return g.loadEach(slices.Repeat([][]byte{data}, ranks.Count))
+	}
+	whole, err := g.Device.Load(withCanaries(data))
+	return g.take(whole, err)
+}
+
+// withCanaries returns a copy of data between two canaries.
+func withCanaries(data []byte) []byte {
 	all := make([]byte, canaryBytes+len(data)+canaryBytes)
 	copy(all[canaryBytes:], data)
 	setCanaries(all)
-	whole, err := g.Device.Load(all)
-	return g.take(whole, err)
+	return all
+}
+
+// pinnedEach is [RankSet].PinnedEach.
+func (g *Guard) pinnedEach(bytes int64) (Buffer, []*Mapped, error) {
+	whole, each, err := g.Device.Capabilities().Ranks.PinnedEach(canaryBytes + bytes + canaryBytes)
+	if err != nil {
+		return Buffer{}, nil, err
+	}
+	for i, m := range each {
+		setCanaries(m.data)
+		each[i] = NewMapped(m.data[canaryBytes:canaryBytes+bytes], m.trace)
+	}
+	b, err := g.take(whole, nil)
+	return b, each, err
 }
 
 // Pinned allocates memory that host and device both address.
@@ -138,11 +177,24 @@ func (g *Guard) Intact() (err error) {
 	return err
 }
 
-func (g *Guard) intact(b Buffer, in guarded) error {
+func (g *Guard) intact(b Buffer, in guarded) (err error) {
+	ranks := g.Device.Capabilities().Ranks
+	if ranks == nil {
+		return g.intactIn(g.Read, b, in)
+	}
+	for rank := range ranks.Count {
+		read := func(dst []byte, b Buffer) error { return ranks.Read(rank, dst, b) }
+		err = errors.Join(err, g.intactIn(read, b, in))
+	}
+	return err
+}
+
+// intactIn checks the canaries of a buffer in memory that read reads.
+func (g *Guard) intactIn(read func([]byte, Buffer) error, b Buffer, in guarded) error {
 	before, after := make([]byte, canaryBytes), make([]byte, canaryBytes)
 	err := errors.Join(
-		g.Read(before, in.whole.Slice(0, canaryBytes)),
-		g.Read(after, in.whole.Slice(canaryBytes+b.bytes, canaryBytes)))
+		read(before, in.whole.Slice(0, canaryBytes)),
+		read(after, in.whole.Slice(canaryBytes+b.bytes, canaryBytes)))
 	if err != nil {
 		return err
 	}

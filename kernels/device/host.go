@@ -34,6 +34,9 @@ type Host struct {
 
 	captures map[*hostStream]struct{} // streams that capture
 
+	rank       int         // of simulation
+	simulation *simulation // nil: the host is no rank
+
 	lend    sync.Mutex // guards scratch: the chunks of a parallel loop borrow concurrently
 	scratch [][]float32
 }

@@ -24,6 +24,13 @@ func (h *Host) loseOnFault() {
 	}
 }
 
+// lost returns the error that every later call returns, or nil.
+func (f *Faults) lost() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.failed
+}
+
 // lose makes every later call fail with err.
 func (f *Faults) lose(err error) {
 	f.mu.Lock()

@@ -97,7 +97,9 @@ func (s *hostStream) do(w *work) {
 	}
 	switch {
 	case w.op != nil:
-		w.op.Host(s.h)
+		if !s.h.abandoned() {
+			w.op.Host(s.h)
+		}
 	case w.exec != nil:
 		w.exec.run()
 	case w.record != nil:

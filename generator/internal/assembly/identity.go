@@ -49,11 +49,12 @@ func (l Prepared) identity() identity {
 	return i
 }
 
-// pageBytes returns the size of a KV page.
+// pageBytes returns the size of a KV page, on all ranks.
 func (l Prepared) pageBytes() int64 {
 	n := l.Model.Config.PageBytes(l.EngineOptions.KVType, l.EngineOptions.PageTokens)
 	if l.draft != nil {
-		n += l.draft.config.PageBytes(l.EngineOptions.KVType, l.EngineOptions.PageTokens)
+		ranks := int64(max(1, l.Model.Config.Ranks)) // each has all of it
+		n += ranks * l.draft.config.PageBytes(l.EngineOptions.KVType, l.EngineOptions.PageTokens)
 	}
 	return n
 }

@@ -134,6 +134,9 @@ func prepareOn(
 	if err != nil {
 		return l, CannotServe(Place(o.Model), err)
 	}
+	if s.config, err = plan.Divide(s.config, o); err != nil {
+		return l, errors.Join(err, s.tensors.Close())
+	}
 	if l.draft, err = l.openDraft(s.config, limits); err != nil {
 		return l, errors.Join(err, s.tensors.Close())
 	}

@@ -52,7 +52,9 @@ func (l Prepared) tokenIdentity() tokenIdentity {
 		Build: runtime.GOARCH + " " + runtime.Version(), Device: l.Hardware.Name(), KVType: l.EngineOptions.KVType, PageTokens: l.EngineOptions.PageTokens,
 		Config: l.Model.Config, Tokenizer: l.tokenizerSum, Defaults: l.chatDefaults}
 	i.Config.Context = 0
-	if l.Hardware.Packed {
+	if !l.Hardware.Packed {
+		i.Config.Ranks = 0 // simulated ranks give the tokens of one
+	} else {
 		i.Machine = l.Hardware.Machine().Name
 	}
 	return i

@@ -17,6 +17,7 @@ type Options struct {
 	Socket    string // path; empty: DefaultSocket
 	Device    string // auto, host or cuda
 	GPU       int    // number of the GPU, with cuda
+	GPUs      []int  // numbers of those that share the model; nil: GPU alone. With host so many simulated ones do
 	MaxSeqLen int    // tokens of prompt and completion; 0: the model's context
 	MaxBatch  int    // slots for everybody; one user never holds more; 0: the device's default
 	LogLevel  string
@@ -51,6 +52,17 @@ type Options struct {
 
 	Guard bool // only for the command check: puts canaries around every buffer
 }
+
+// Devices returns the numbers of the GPUs that share the model.
+func (o Options) Devices() []int {
+	if len(o.GPUs) > 0 {
+		return o.GPUs
+	}
+	return []int{o.GPU}
+}
+
+// Ranks returns how many GPUs share the model.
+func (o Options) Ranks() int { return len(o.Devices()) }
 
 // AutoHostCache is the value of HostCache that leaves the size to the plan.
 const AutoHostCache = int64(-1)
@@ -94,7 +106,9 @@ func Settings(o *Options) []*Setting {
 		{"socket", "Unix socket to listen on (default: /run/reel/generator.sock for root, else " +
 			"$XDG_RUNTIME_DIR/reel/generator.sock, else /tmp/reel-UID/generator.sock)", "path", "", anyText(&o.Socket)},
 		{"device", "auto, host or cuda", "name", "auto", oneOf(&o.Device, "auto", "host", "cuda")},
-		{"gpu", "which GPU, with cuda", "n", "0", number(&o.GPU, 1024)},
+		{"gpu", "which GPU, with cuda", "n", "0", number(&o.GPU, maxGPUNumber)},
+		{"gpus", "which GPUs share the model, as in 0,1: their number must divide its query heads (default: --gpu " +
+			"alone; with host, so many simulated ones share it)", "list", "", gpuList(&o.GPUs)},
 		{"max-seq-len", "tokens of prompt and completion together (0: the model's context)",
 			"n", "0", number(&o.MaxSeqLen, protocol.MaxElements)},
 		{"max-batch", "sequences that run at once; one user never runs more (0: what suits the device)",

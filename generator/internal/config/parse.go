@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os/user"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,6 +33,34 @@ func oneOf(to *string, names ...string) func(string) error {
 		return fmt.Errorf("it must be %s or %s", strings.Join(names[:len(names)-1], ", "), names[len(names)-1])
 	}
 }
+
+// maxGPUs bounds the GPUs that share a model; it is that of kernels/device.
+const maxGPUs = 8
+
+// gpuList accepts numbers of GPUs with commas between them, each once.
+func gpuList(to *[]int) func(string) error {
+	return func(text string) error {
+		var list []int
+		for part := range strings.SplitSeq(text, ",") {
+			if text == "" {
+				break
+			}
+			n, err := strconv.Atoi(strings.TrimSpace(part))
+			if err != nil || n < 0 || n > maxGPUNumber || slices.Contains(list, n) {
+				return fmt.Errorf("it must be numbers of GPUs, each once, with commas between them, as in 0,1")
+			}
+			list = append(list, n)
+		}
+		if len(list) > maxGPUs {
+			return fmt.Errorf("%d GPUs are too many: a model is shared by %d at most", len(list), maxGPUs)
+		}
+		*to = list
+		return nil
+	}
+}
+
+// maxGPUNumber is the largest number of a GPU.
+const maxGPUNumber = 1024
 
 // DraftAuto is the value of --draft that leaves the choice to the kind of device. On a GPU a verify step takes hardly
 // longer than a plain one, and a generator whose guesses are never right loses less than 1% (lookup, measured); on a

@@ -47,7 +47,7 @@ type System struct {
 	UID    int
 	Groups []string // names of the user's groups
 	Device string   // auto, host or cuda
-	GPU    int      // index
+	GPUs   []int    // indices of those that share the model; nil: 0 alone
 	// Library returns the path of the driver's library, or "".
 	Library func() string
 	// CUDAProgram returns an error if the generator with the cuda device is missing.
@@ -93,6 +93,7 @@ func (s *System) Examine(ctx context.Context) []Finding {
 	cards := s.cards(ctx)
 	status, err := s.Status()
 	all = append(all, s.health(cards)...)
+	all = append(all, s.together(ctx, cards)...)
 	all = append(all, s.vram(ctx, cards, status)...)
 	all = append(all, s.hostMemory(cards, status)...)
 	all = append(all, s.hostCache(cards, status)...)

@@ -20,9 +20,11 @@ func (s *System) gpu() []Finding {
 		return []Finding{s.noGPU()}
 	}
 	all := []Finding{ok("gpu", fmt.Sprintf("NVIDIA GPUs: %d", max(onBus, len(nodes)))), s.driver(), s.library()}
-	for _, name := range []string{"nvidiactl", "nvidia" + strconv.Itoa(s.GPU), "nvidia-uvm"} {
-		all = append(all, s.node(name))
+	all = append(all, s.node("nvidiactl"))
+	for _, number := range s.numbers() {
+		all = append(all, s.node("nvidia"+strconv.Itoa(number)))
 	}
+	all = append(all, s.node("nvidia-uvm"))
 	return append(all, s.program())
 }
 
@@ -148,14 +150,19 @@ func number(text string) int64 {
 	return n
 }
 
-// card returns the GPU that the generator uses, or nil.
-func (s *System) card(list []card) *card {
-	for i := range list {
-		if list[i].index == s.GPU {
-			return &list[i]
+// card returns the GPU that the generator uses; of several the one with the least free memory. It is nil if one of them
+// is missing.
+func (s *System) card(list []card) (least *card) {
+	all := s.used(list)
+	if len(all) < len(s.numbers()) {
+		return nil
+	}
+	for i := range all {
+		if c := &all[i]; least == nil || c.total-c.used < least.total-least.used {
+			least = c
 		}
 	}
-	return nil
+	return least
 }
 
 // hotCelsius is the temperature from which GPUs slow down.
@@ -163,10 +170,13 @@ const hotCelsius = 85
 
 // health checks for memory errors and heat.
 func (s *System) health(list []card) (all []Finding) {
-	c := s.card(list)
-	if c == nil {
-		return nil
+	for _, c := range s.used(list) {
+		all = append(all, c.health()...)
 	}
+	return all
+}
+
+func (c card) health() (all []Finding) {
 	if c.uncorrected > 0 {
 		all = append(all, failure("ecc",
 			fmt.Sprintf("%s has had %d uncorrected memory errors since it was last reset", c.name, c.uncorrected),

@@ -247,18 +247,33 @@ func (t *trial) logits(samples int) ([]byte, error) {
 		}
 		return all, nil
 	}
-	all := make([]byte, 4*samples*c.Vocab)
-	return all, t.e.dev.Read(all, t.e.memory.Logits().Slice(0, int64(len(all))))
+	return t.e.readRanks(t.e.memory.Logits().Slice(0, 4*int64(samples*c.Vocab)))
 }
 
-// Outcome returns the KV pools without their trash pages, the sampled rows' logits or embeddings, and the records
-// without the step's number.
+// readRanks returns the content of a buffer on each rank, one after another.
+func (e *Engine) readRanks(b device.Buffer) ([]byte, error) {
+	ranks := e.dev.Capabilities().Ranks
+	if ranks == nil {
+		all := make([]byte, b.Bytes())
+		return all, e.dev.Read(all, b)
+	}
+	all := make([]byte, int64(ranks.Count)*b.Bytes())
+	for rank := range ranks.Count {
+		if err := ranks.Read(rank, all[int64(rank)*b.Bytes():][:b.Bytes()], b); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// Outcome returns the KV pools without their trash pages and the sampled rows' logits, both of every rank, or
+// embeddings, and the records without the step's number.
 func (t *trial) Outcome() ([]byte, error) {
 	var out []byte
 	for _, kv := range t.e.memory.Pools() {
 		page := kv.PageBytes()
-		pages := make([]byte, kv.Data.Bytes()-page)
-		if err := t.e.dev.Read(pages, kv.Data.Slice(page, int64(len(pages)))); err != nil {
+		pages, err := t.e.readRanks(kv.Data.Slice(page, kv.Data.Bytes()-page))
+		if err != nil {
 			return nil, err
 		}
 		out = append(out, pages...)

@@ -58,11 +58,11 @@ func (s system) becomeCuda(stop <-chan os.Signal, log zerolog.Logger) error {
 func DriverLibrary() string { return thisSystem.driver() }
 
 // Open opens the chosen device.
-func Open(config.Options) (Hardware, error) {
+func Open(o config.Options) (Hardware, error) {
 	if err := claim(); err != nil {
 		return Hardware{}, err
 	}
-	return Host(), nil
+	return hostFor(o)
 }
 
 // tryPatiently tries until the machine has set up its GPUs, or the patience has ended.

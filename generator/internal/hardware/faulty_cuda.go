@@ -41,6 +41,14 @@ type spoiledStream struct {
 	asked  <-chan os.Signal
 }
 
+// WaitFor and Failed are those of the GPU's stream, which a device of several GPUs asks.
+func (s spoiledStream) WaitFor(limit time.Duration) bool {
+	return s.Stream.(interface{ WaitFor(time.Duration) bool }).WaitFor(limit)
+}
+
+// Failed returns the error that stopped the stream, or nil.
+func (s spoiledStream) Failed() error { return s.Stream.(interface{ Failed() error }).Failed() }
+
 // Replay enqueues the fault that a signal asked for, then the graph.
 func (s spoiledStream) Replay(x device.Exec) error {
 	select {

@@ -37,16 +37,14 @@ func TryCUDA() error { return nil }
 // Open opens the chosen device.
 func Open(o config.Options) (Hardware, error) {
 	if o.Device == "host" {
-		return Host(), nil
+		return hostFor(o)
 	}
-	watch := watchMemory(o.GPU)
-	d, err := gpu.New(o.GPU, cuda.Fatbin)
-	if errors.Is(err, device.ErrBadBuffer) {
-		return Hardware{}, config.Refuse(config.ErrConfig, "--gpu %d: %w: %w", o.GPU, config.ErrNoGPU, err)
+	if o.Ranks() > 1 {
+		return openRanks(o)
 	}
-	if errors.Is(err, device.ErrOutOfMemory) { // no room even for a context beside other programs
-		err = fmt.Errorf("%w: %w", device.ErrBusy, err)
-	}
+	number := o.Devices()[0]
+	watch := watchMemory(number)
+	d, err := openGPU(number)
 	if err != nil {
 		return Hardware{}, err
 	}
@@ -67,6 +65,18 @@ func Open(o config.Options) (Hardware, error) {
 		return total - total/32, err
 	}
 	return h, nil
+}
+
+// openGPU opens one GPU.
+func openGPU(number int) (*gpu.Device, error) {
+	d, err := gpu.New(number, cuda.Fatbin)
+	if errors.Is(err, device.ErrBadBuffer) {
+		return nil, config.Refuse(config.ErrConfig, "GPU %d: %w: %w", number, config.ErrNoGPU, err)
+	}
+	if errors.Is(err, device.ErrOutOfMemory) { // no room even for a context beside other programs
+		err = fmt.Errorf("%w: %w", device.ErrBusy, err)
+	}
+	return d, err
 }
 
 // laterOverhead is the bytes that the driver takes later, for streams, events and first

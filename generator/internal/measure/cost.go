@@ -22,6 +22,8 @@ func cost(op device.Op, p pass) (bytes, flops int64) {
 		return products(o.T, o.W)
 	case kernels.Projection:
 		return products(rowsOf(o.T, o.RowIndex, p), o.W)
+	case kernels.Exchange: // what a rank gives to the others
+		return 4 * int64(o.T) * int64(o.PartCols) * int64(o.Ranks-1), 0
 	case kernels.GateUp:
 		return products(rowsOf(o.T, o.RowIndex, p), o.Gate, o.Up)
 	case kernels.Route:

@@ -18,7 +18,8 @@ func (m *Model) NewStepMemory(dev device.Memory, g Geometry) (*StepMemory, error
 	if g.Drafter == ModelDrafter && g.DraftModel == nil {
 		return nil, fmt.Errorf("%w: no draft model", device.ErrBadShape)
 	}
-	s := &StepMemory{Geometry: g, Layout: kernels.StepLayout{MaxRows: g.MaxRows, MaxSamples: g.MaxSamples}}
+	s := &StepMemory{Geometry: g, ranks: m.Config.ranks(), signals: signalsOf(dev),
+		Layout: kernels.StepLayout{MaxRows: g.MaxRows, MaxSamples: g.MaxSamples}}
 	if err := s.allocate(tracked{dev, s}, m.Config); err != nil {
 		return nil, device.GiveBack(func() error { return err }, func() error { return s.Free(dev) })
 	}
@@ -73,11 +74,12 @@ func (s *StepMemory) allocatePass(dev tracked, c Config) (err error) {
 	if s.KV.Data, err = g.allocatePool(dev, s.KV); err != nil {
 		return err
 	}
-	if err := allocateBuffers(s.passBuffers(dev, c)); err != nil {
+	if err := allocateBuffers(append(s.passBuffers(dev, c), s.partBuffers(dev, c)...)); err != nil {
 		return err
 	}
+	s.setParts(c)
 	if c.preparesHeads() {
-		s.beforeRoPE, err = kernels.AllocKVBeforeRoPE(dev, g.MaxRows, c.KVHeads, c.HeadDim)
+		s.beforeRoPE, err = kernels.AllocKVBeforeRoPE(dev, g.MaxRows, c.kvHeads(), c.HeadDim)
 	}
 	return err
 }
@@ -96,7 +98,7 @@ func (s *StepMemory) passBuffers(dev tracked, c Config) []wantedBuffer {
 	list := []wantedBuffer{
 		{&s.partials, dev.Alloc, partialsBytes(g.MaxRows, c)},
 		{&s.x, dev.Uncleared, 4 * int64(g.MaxRows*c.Hidden)},
-		{&s.q, dev.Uncleared, 4 * int64(g.MaxRows*c.Heads*c.queryDim())},
+		{&s.q, dev.Uncleared, 4 * int64(g.MaxRows*c.heads()*c.queryDim())},
 		{&s.attended, dev.Uncleared, 4 * int64(g.MaxRows*c.attendedWidth())},
 		{&s.inner, dev.Uncleared, 4 * int64(g.MaxRows*c.innerWidth())},
 		{&s.roundedHidden, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, max(c.layerInput(), c.queryRank()))},
@@ -108,10 +110,10 @@ func (s *StepMemory) passBuffers(dev tracked, c Config) []wantedBuffer {
 	}
 	list = append(list, s.expertBuffers(dev, c)...)
 	list = append(list, s.latentBuffers(dev, c)...)
-	if c.NormsAfter {
+	if c.NormsAfter && c.ranks() == 1 {
 		list = append(list, wantedBuffer{&s.branch, dev.Uncleared, 4 * int64(max(g.MaxRows, g.MaxSamples)*c.Hidden)})
 	}
-	attend := kernels.AttendWorkspaceBytes(g.MaxRows, c.Heads, c.HeadDim, g.Context)
+	attend := kernels.AttendWorkspaceBytes(g.MaxRows, c.heads(), c.HeadDim, g.Context)
 	if c.Latent != nil {
 		attend = kernels.LatentWorkspaceBytes(g.MaxRows, c.Heads, c.Latent.Rank, g.Context)
 	}

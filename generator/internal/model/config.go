@@ -100,6 +100,8 @@ type Config struct {
 	headless  bool       // architectures names the model without a head
 	// Eagle makes the config that of an EAGLE-3 head; nil: it is a model's.
 	Eagle *Eagle `json:",omitempty"`
+	// Ranks divide the pass between them; 0: 1. It is the device's number, and no checkpoint has it.
+	Ranks int `json:",omitempty"`
 }
 
 // attentionScale returns what multiplies scores.

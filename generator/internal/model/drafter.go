@@ -14,7 +14,7 @@ func (s *StepMemory) allocateDrafter(dev tracked, target Config) (*StepMemory, e
 	g := s.Geometry
 	g.MaxRows, g.MaxSamples = max(g.MaxRows, 2*g.Slots), max(1, g.MaxSamples/2)
 	d := &StepMemory{Geometry: g, Slots: s.Slots}
-	if g.DraftModel.Config.Heads == target.Heads { // its counters then lie in the same place
+	if g.DraftModel.Config.heads() == target.heads() { // its counters then lie in the same place
 		d.attendWorkspace = s.attendWorkspace
 	}
 	// As many samples as sequences: passes without a head leave some too.
@@ -139,12 +139,12 @@ func (s *StepMemory) isPool(b device.Buffer) bool {
 	return slices.ContainsFunc(s.pools, func(kv kernels.KV) bool { return kv.Data == b })
 }
 
-// PageBytes returns the size of a page in all pools together.
+// PageBytes returns the size of a page in all pools of all ranks together.
 func (s *StepMemory) PageBytes() (n int64) {
 	for _, kv := range s.pools {
 		n += kv.PageBytes()
 	}
-	return n
+	return n * int64(s.ranks)
 }
 
 // PoolBytes returns the size of all pools.
@@ -160,14 +160,16 @@ func (s *StepMemory) CopyPage(stream device.Stream, from, to int32) error {
 // StorePage launches the copies of a page, of all pools one after another, to PageBytes bytes of pinned memory.
 func (s *StepMemory) StorePage(stream device.Stream, page int32, to device.Buffer) error {
 	return s.eachPool(func(kv kernels.KV, at int64) error {
-		return stream.Launch(kernels.StorePage{KV: kv, Page: int(page), To: to.Slice(at, kv.PageBytes())})
+		return stream.Launch(kernels.StorePage{KV: kv, Page: int(page), Ranks: s.ranks,
+			To: to.Slice(at, int64(s.ranks)*kv.PageBytes())})
 	})
 }
 
 // LoadPage launches the inverse of [StepMemory.StorePage].
 func (s *StepMemory) LoadPage(stream device.Stream, page int32, from device.Buffer) error {
 	return s.eachPool(func(kv kernels.KV, at int64) error {
-		return stream.Launch(kernels.LoadPage{KV: kv, Page: int(page), From: from.Slice(at, kv.PageBytes())})
+		return stream.Launch(kernels.LoadPage{KV: kv, Page: int(page), Ranks: s.ranks,
+			From: from.Slice(at, int64(s.ranks)*kv.PageBytes())})
 	})
 }
 
@@ -178,7 +180,7 @@ func (s *StepMemory) eachPool(launch func(kv kernels.KV, at int64) error) error 
 		if err := launch(kv, at); err != nil {
 			return err
 		}
-		at += kv.PageBytes()
+		at += int64(s.ranks) * kv.PageBytes()
 	}
 	return nil
 }

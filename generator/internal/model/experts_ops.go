@@ -18,7 +18,7 @@ func (p *pass) expertGateUp(i int) kernels.ExpertGateUp {
 	c, s, w := p.model.Config, p.memory, &p.model.layers[i]
 	return kernels.ExpertGateUp{
 		X: s.x, Norm: w.feedForwardNorm, Gate: w.gate, Up: w.up, GateBias: w.router.gateBias, UpBias: w.router.upBias,
-		Chosen: s.chosen, Out: s.inner, Limit: c.Experts.Limit, Eps: c.layerEps(), T: p.Rows, Class: p.Class,
+		Chosen: s.chosen, Out: s.own.inner, Limit: c.Experts.Limit, Eps: c.layerEps(), T: p.Rows, Class: p.Class,
 		Workspace: s.expertsWork,
 	}
 }
@@ -29,15 +29,15 @@ func (p *pass) expertDown(i int) kernels.ExpertDown {
 		Class: p.Class, Workspace: s.expertsWork}
 }
 
-// sharedGateUp and sharedDown are the feed-forward of all rows beside the experts. The first one comes before the results
-// of experts are added to the rows, since both read them.
+// sharedGateUp and sharedDownProjection are the feed-forward of all rows beside the experts. The first one comes before
+// the results of experts are added to the rows, since both read them.
 func (p *pass) sharedGateUp(i int) kernels.GateUp {
 	op, w := p.gateUp(i, kernels.Handover{}), &p.model.layers[i].shared
-	op.Gate, op.Up, op.Out = w.gate, w.up, p.memory.sharedInner
+	op.Gate, op.Up, op.Out = w.gate, w.up, p.memory.own.sharedInner
 	return op
 }
 
-func (p *pass) sharedDown(i int) kernels.Projection {
+func (p *pass) sharedDownProjection(i int) kernels.Projection {
 	op := p.downProjection(i, kernels.Handover{})
 	op.W, op.In = p.model.layers[i].shared.down, p.memory.sharedInner
 	return op
@@ -52,14 +52,15 @@ func (p *pass) sampledExperts(i int) {
 	down.X, down.RowIndex, down.T, down.Class = s.sampledX, s.sampledIndex, p.Samples, kernels.Decode
 	p.launch(route)
 	p.launch(gateUp)
+	p.exchangeExperts(p.Samples)
 	if s.sharedInner.Bytes() == 0 {
-		p.launch(down)
+		p.expertsDown(down)
 		return
 	}
 	w, sharedGateUp, sharedDown := &p.model.layers[i].shared, p.sampledGateUp(i), p.sampledDownProjection(i)
-	sharedGateUp.Gate, sharedGateUp.Up, sharedGateUp.Out = w.gate, w.up, s.sharedInner
+	sharedGateUp.Gate, sharedGateUp.Up, sharedGateUp.Out = w.gate, w.up, s.own.sharedInner
 	sharedDown.W, sharedDown.In = w.down, s.sharedInner
 	p.launch(sharedGateUp)
-	p.launch(down)
-	p.launch(sharedDown)
+	p.expertsDown(down)
+	p.sharedDown(sharedDown, p.Samples)
 }

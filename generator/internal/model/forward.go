@@ -71,6 +71,7 @@ func (p *pass) decodeResults() {
 		return
 	}
 	p.launch(p.head()) // logits = Whead·rmsnorm(x) of the sampled rows
+	p.exchangeLogits()
 	p.launch(p.sample())
 }
 
@@ -91,6 +92,7 @@ func (p *pass) layer(i int, attend kernels.Attend) {
 		p.launch(qkv)    // q, k, v = Wqkv·rmsnorm(x); k and v go to the KV pool
 		p.launch(attend) // attended = softmax(q·K/√d)·V
 	}
+	p.exchangeAttended()
 	p.project(p.outputProjection(i, none), p.model.layers[i].afterAttention) // x += Wo·attended
 	p.feedForward(i, none, none)
 }
@@ -100,17 +102,19 @@ func (p *pass) feedForward(i int, gateUp, down kernels.Handover) {
 	if p.model.layers[i].sparse() {
 		p.launch(p.route(i))        // chosen = the experts of each row, and their weights
 		p.launch(p.expertGateUp(i)) // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x), of each chosen expert
+		p.exchangeExperts(p.Rows)
 		shared := p.memory.sharedInner.Bytes() > 0
 		if shared {
 			p.launch(p.sharedGateUp(i)) // shared = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x)
 		}
-		p.launch(p.expertDown(i)) // x += Σ weight · Wdown·inner
+		p.expertsDown(p.expertDown(i)) // x += Σ weight · Wdown·inner
 		if shared {
-			p.launch(p.sharedDown(i)) // x += Wdown·shared
+			p.sharedDown(p.sharedDownProjection(i), p.Rows) // x += Wdown·shared
 		}
 		return
 	}
-	p.launch(p.gateUp(i, gateUp))                                            // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x)
+	p.launch(p.gateUp(i, gateUp)) // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x)
+	p.exchangeInner(p.Rows)
 	p.project(p.downProjection(i, down), p.model.layers[i].afterFeedForward) // x += Wdown·inner
 }
 
@@ -136,6 +140,7 @@ func (p *pass) prefillLayers() {
 		h := p.handovers(i)
 		p.keys(i, h.qkv)
 		p.attention(i, p.attend(i, h.attend))
+		p.exchangeAttended()
 		p.project(p.outputProjection(i, h.output), p.model.layers[i].afterAttention)
 		p.feedForward(i, h.gateUp, h.down)
 	}
@@ -147,12 +152,14 @@ func (p *pass) prefillLayers() {
 func (p *pass) sampledRows() {
 	last := len(p.model.layers) - 1
 	p.attention(last, p.attend(last, p.handovers(last).attend))
+	p.exchangeAttended()
 	p.launch(p.gatherSampled())
 	p.project(p.sampledOutputProjection(last), p.model.layers[last].afterAttention)
 	if p.model.layers[last].sparse() {
 		p.sampledExperts(last)
 	} else {
 		p.launch(p.sampledGateUp(last))
+		p.exchangeInner(p.Samples)
 		p.project(p.sampledDownProjection(last), p.model.layers[last].afterFeedForward)
 	}
 	if p.model.Config.Embedding != nil {
@@ -160,6 +167,7 @@ func (p *pass) sampledRows() {
 		return
 	}
 	p.launch(p.sampledHead())
+	p.exchangeLogits()
 	p.launch(p.sample())
 }
 
@@ -172,6 +180,9 @@ type handovers struct{ qkv, attend, output, gateUp, down kernels.Handover }
 // product's input, so their projection hands nothing over.
 func (p *pass) handovers(i int) (h handovers) {
 	m, s := p.model, p.memory
+	if m.Config.ranks() > 1 {
+		return h // exchanges carry rows of float32
+	}
 	w := &m.layers[i]
 	qkv, output, gateUp, down := w.products()
 	latent := m.Config.Latent != nil // attention takes and leaves rows of float32

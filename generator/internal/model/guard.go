@@ -70,16 +70,31 @@ func (s *StepMemory) Intact(dev device.Memory) (err error) {
 			alike := kernels.LayerKV{Heads: kv.Heads, HeadDim: kv.HeadDim, Values: kv.Values}
 			layers = slices.Repeat(kernels.KVLayers{alike}, kv.Layers)
 		}
-		err = errors.Join(err, intact(dev, kv, layers.Bytes(kv)))
+		for _, read := range readers(dev) {
+			err = errors.Join(err, intact(read, kv, layers.Bytes(kv)))
+		}
 	}
 	return err
 }
 
+// readers returns what reads the memory of each rank.
+func readers(dev device.Memory) (all []func(dst []byte, b device.Buffer) error) {
+	d, ok := dev.(device.Device)
+	if !ok || d.Capabilities().Ranks == nil {
+		return append(all, dev.Read)
+	}
+	ranks := d.Capabilities().Ranks
+	for rank := range ranks.Count {
+		all = append(all, func(dst []byte, b device.Buffer) error { return ranks.Read(rank, dst, b) })
+	}
+	return all
+}
+
 // intact checks the canaries of one pool, whose layers have these sizes.
-func intact(dev device.Memory, kv kernels.KV, layers []int64) (err error) {
+func intact(read func([]byte, device.Buffer) error, kv kernels.KV, layers []int64) (err error) {
 	page, canary := make([]byte, kv.PageBytes()), poison(slices.Max(layers))
 	for p := range int64(kv.Pages) {
-		if failed := dev.Read(page, kv.Data.Slice(p*kv.PageBytes(), kv.PageBytes())); failed != nil {
+		if failed := read(page, kv.Data.Slice(p*kv.PageBytes(), kv.PageBytes())); failed != nil {
 			return failed
 		}
 		at := int64(0)

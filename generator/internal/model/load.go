@@ -64,9 +64,7 @@ func (l *loader) load() {
 		m.layers[i] = l.layer(c, i)
 	}
 	m.norm = l.finalNorm()
-	if m.head = m.embedding; !c.TiedHead {
-		m.head = l.matrix(headName)
-	}
+	m.head = l.head(c)
 	if l.err == nil {
 		m.rope = l.floats(ropeTable(c))
 	}
@@ -108,15 +106,14 @@ func (l *loader) eagle(c Config) {
 func (l *loader) layer(c Config, i int) layer {
 	prefix := layerPrefix(i)
 	name := func(llama string) string { return c.layerName(prefix, llama) }
-	w := layer{output: l.matrix(name(oProj))}
+	w := layer{output: l.partOf(name(oProj))}
 	if q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim; c.Latent != nil {
 		l.latent(&w, c, prefix)
 	} else if c.FusedQKV {
 		qkv := l.tensor(name(qkvProj))
-		w.q, w.k, w.v = l.heads(qkv, 0, q), l.heads(qkv, q, kv), l.rows(qkv, q+kv, kv)
+		l.attention(&w, qkv, qkv, qkv, 0, q, q+kv)
 	} else {
-		w.q, w.k = l.heads(l.tensor(name(qProj)), 0, q), l.heads(l.tensor(name(kProj)), 0, kv)
-		w.v = l.matrix(name(vProj))
+		l.attention(&w, l.tensor(name(qProj)), l.tensor(name(kProj)), l.tensor(name(vProj)), 0, 0, 0)
 	}
 	if c.sparse(i) {
 		l.experts(&w, prefix)
@@ -130,7 +127,7 @@ func (l *loader) layer(c Config, i int) layer {
 		w.outputBias = l.vector(prefix + oBias)
 	}
 	if c.Sinks {
-		w.sinks = l.vector(prefix + sinks)
+		w.sinks = l.vectorPart(toFloat32(l.tensor(prefix+sinks)), c.heads(), c.queryHead)
 	}
 	l.norms(c, &w, prefix)
 	return w
@@ -141,18 +138,19 @@ func (l *loader) feedForward(w *layer, c Config, prefix string) {
 	name := func(llama string) string { return c.layerName(prefix, llama) }
 	if c.FusedGateUp {
 		both := l.tensor(name(gateUpProj))
-		w.gate, w.up = l.rows(both, 0, c.Inner), l.rows(both, c.Inner, c.Inner)
+		w.gate, w.up = l.part(both, 0, c.Inner), l.part(both, c.Inner, c.Inner)
 	} else {
-		w.gate, w.up = l.matrix(name(gateProj)), l.matrix(name(upProj))
+		w.gate, w.up = l.partOf(name(gateProj)), l.partOf(name(upProj))
 	}
-	w.down = l.matrix(name(downProj))
+	w.down = l.partOf(name(downProj))
 }
 
 // experts loads the router and the experts of a layer.
 func (l *loader) experts(w *layer, prefix string) {
 	r, e := &w.router, l.model.Config.Experts
 	r.weights = l.vector(prefix + routerProj)
-	w.gate, w.up, w.down = l.matrix(prefix+expertsGate), l.matrix(prefix+expertsUp), l.matrix(prefix+expertsDown)
+	w.gate, w.up = l.stack(prefix+expertsGate, e.Inner), l.stack(prefix+expertsUp, e.Inner)
+	w.down = l.stack(prefix+expertsDown, l.model.Config.Hidden)
 	if e.RouterBias {
 		r.bias = l.vector(prefix + routerBias)
 	}
@@ -160,11 +158,11 @@ func (l *loader) experts(w *layer, prefix string) {
 		r.choice = l.vector(prefix + routerChoice)
 	}
 	if e.Shared > 0 {
-		w.shared = feedForward{l.matrix(prefix + sharedGate), l.matrix(prefix + sharedUp), l.matrix(prefix + sharedDown)}
+		w.shared = feedForward{l.partOf(prefix + sharedGate), l.partOf(prefix + sharedUp), l.partOf(prefix + sharedDown)}
 	}
 	if e.Bias {
-		r.gateBias, r.upBias = l.vector(prefix+gateBias), l.vector(prefix+upBias)
-		r.downBias = l.vector(prefix + downBias)
+		r.gateBias, r.upBias = l.stackVector(prefix+gateBias, e.Inner), l.stackVector(prefix+upBias, e.Inner)
+		r.downBias = l.stackVector(prefix+downBias, l.model.Config.Hidden)
 	}
 }
 
@@ -245,6 +243,14 @@ func (l *loader) data(t weights.Tensor, n int, data []byte) (w kernels.Weight) {
 func (l *loader) convert(t weights.Tensor, n int, rows func(dst []byte, first int) error) (w kernels.Weight) {
 	w, l.err = l.weights.Convert(dtypes[t.DType], n, t.Shape[1], rows)
 	l.loaded(w.Data, int64(n*t.Shape[1]))
+	return l.inColumnOrder(w, t)
+}
+
+// inColumnOrder gives a weight that was converted the order of its columns, if it has one.
+func (l *loader) inColumnOrder(w kernels.Weight, t weights.Tensor) kernels.Weight {
+	if t.Conversion == nil {
+		return w
+	}
 	if !l.dev.Capabilities().PacksWeights {
 		t.Drop()
 	}
@@ -277,15 +283,6 @@ func (l *loader) inOrder(t weights.Tensor, first, n int, order []int) kernels.We
 		}
 		return err
 	})
-}
-
-// biases loads the biases of q, k and v.
-func (l *loader) biases(prefix string) device.Buffer {
-	q, k := toFloat32(l.tensor(prefix+qBias)), toFloat32(l.tensor(prefix+kBias))
-	if order := l.model.Config.headOrder(); order != nil {
-		q, k = ordered(q, 1, order), ordered(k, 1, order)
-	}
-	return l.floats(slices.Concat(q, k, toFloat32(l.tensor(prefix+vBias))))
 }
 
 // norm loads the weights of a norm.

@@ -16,7 +16,7 @@ type Model struct {
 	layers         []layer
 	norm           device.Buffer   // float32 [hidden]
 	embeddingScale float32         // of the rows of embedding that begin the residual stream
-	head           kernels.Weight  // [vocab][hidden]; the embedding if it is tied
+	head           kernels.Weight  // [vocab][hidden]; the embedding if it is tied and there is one rank
 	eagle          eagleWeights    // of an EAGLE-3 head
 	allocated      []device.Buffer // every allocation, to be freed
 }

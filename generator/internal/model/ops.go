@@ -37,7 +37,7 @@ func (p *pass) qkv(i int, h kernels.Handover) kernels.QKV {
 		X: x, Norm: w.attentionNorm, Eps: m.Config.layerEps(), HeadEps: m.Config.RMSNormEps,
 		Q: w.q, K: w.k, V: w.v, Bias: w.bias, HeadNorms: w.headNorms, WidthNorms: w.widthNorms, RoPE: m.ropeOf(i),
 		Rows: s.Rows, Slots: s.Slots, KV: s.kvOf(i), Layer: s.kvLayer(i), Out: s.q, BeforeRoPE: s.beforeRoPE,
-		T: p.Rows, Hidden: m.Config.layerInput(), Heads: m.Config.Heads,
+		T: p.Rows, Hidden: m.Config.layerInput(), Heads: m.Config.heads(),
 		Class: p.Class, Workspace: s.hiddenWorkspace(), Handover: h,
 	}
 }
@@ -55,13 +55,13 @@ func (m *Model) ropeOf(i int) device.Buffer {
 
 func (p *pass) attend(i int, h kernels.Handover) kernels.Attend {
 	c, s := p.model.Config, p.memory
-	out := s.attended
+	out := s.own.attended
 	if c.Latent != nil {
 		out = s.latent.sums
 	}
 	return kernels.Attend{
 		Q: s.q, Rows: s.Rows, Slots: s.Slots, KV: s.kvOf(i), Layer: s.kvLayer(i), Out: out,
-		T: p.Rows, Heads: c.Heads, Scale: c.attentionScale(), Softcap: c.ScoreCap, Sinks: p.model.layers[i].sinks,
+		T: p.Rows, Heads: c.heads(), Scale: c.attentionScale(), Softcap: c.ScoreCap, Sinks: p.model.layers[i].sinks,
 		Window: c.Window(i),
 		Class:  p.Class, Workspace: s.attendWorkspace, Handover: h,
 		AfterQKV: c.Latent == nil, Queries: p.Queries,
@@ -90,7 +90,7 @@ func (p *pass) outputProjection(i int, h kernels.Handover) kernels.Projection {
 func (p *pass) gateUp(i int, h kernels.Handover) kernels.GateUp {
 	s, w := p.memory, &p.model.layers[i]
 	return kernels.GateUp{
-		X: s.x, Norm: w.feedForwardNorm, Eps: p.model.Config.layerEps(), Gate: w.gate, Up: w.up, Out: s.inner,
+		X: s.x, Norm: w.feedForwardNorm, Eps: p.model.Config.layerEps(), Gate: w.gate, Up: w.up, Out: s.own.inner,
 		Activation: p.model.Config.Activation, T: p.Rows, Class: p.Class, Workspace: s.hiddenWorkspace(), Handover: h,
 		Scale: 1 / p.model.Config.innerDivisor(),
 	}
@@ -107,17 +107,25 @@ func (p *pass) downProjection(i int, h kernels.Handover) kernels.Projection {
 // project launches a projection of a layer. after is the norm of its results; none: they are added as they are. With a
 // RowIndex of the projection the rows of X are the sampled ones.
 func (p *pass) project(op kernels.Projection, after device.Buffer) {
+	c := p.model.Config
 	if after.IsZero() {
-		p.launch(op)
+		if c.ranks() > 1 {
+			p.projectParts(op, nil)
+		} else {
+			p.launch(op)
+		}
 		return
 	}
-	c := p.model.Config
 	add := kernels.AddNorm{Branch: p.memory.branch, Norm: after, X: op.X, T: op.T, Cols: c.Hidden, Eps: c.RMSNormEps}
 	if !op.RowIndex.IsZero() {
 		add.RowIndex = p.memory.sampledIndex
 	}
 	if op.Name == kernels.DownProjection {
 		add.Eps /= c.innerDivisor() * c.innerDivisor()
+	}
+	if c.ranks() > 1 {
+		p.projectParts(op, &add)
+		return
 	}
 	op.X, op.Store = add.Branch, true
 	p.launch(op)
@@ -127,7 +135,7 @@ func (p *pass) project(op kernels.Projection, after device.Buffer) {
 func (p *pass) head() kernels.Head {
 	m, s := p.model, p.memory
 	return kernels.Head{
-		X: s.x, Norm: m.norm, Eps: m.Config.streamEps(), W: m.head, Rows: s.Rows, Logits: s.logits,
+		X: s.x, Norm: m.norm, Eps: m.Config.streamEps(), W: m.head, Rows: s.Rows, Logits: s.own.logits,
 		Softcap: m.Config.LogitsCap,
 		T:       p.Rows, N: p.Samples, Class: p.Class, Workspace: kernels.Workspace{Rounded: s.roundedHidden},
 	}
@@ -179,7 +187,7 @@ func (p *pass) sampledGateUp(i int) kernels.GateUp {
 	s, w := p.memory, &p.model.layers[i]
 	return kernels.GateUp{
 		X: s.sampledX, RowIndex: s.sampledIndex, Norm: w.feedForwardNorm, Eps: p.model.Config.layerEps(),
-		Gate: w.gate, Up: w.up, Out: s.inner, Activation: p.model.Config.Activation, T: p.Samples,
+		Gate: w.gate, Up: w.up, Out: s.own.inner, Activation: p.model.Config.Activation, T: p.Samples,
 		Scale: 1 / p.model.Config.innerDivisor(),
 	}
 }

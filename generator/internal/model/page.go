@@ -9,7 +9,7 @@ import (
 // layersKV returns what a page holds of each layer of the model. Families whose layers differ, or that store a latent,
 // differ here.
 func (c Config) layersKV() kernels.KVLayers {
-	each := kernels.LayerKV{Heads: c.KVHeads, HeadDim: c.HeadDim}
+	each := kernels.LayerKV{Heads: c.kvHeads(), HeadDim: c.HeadDim}
 	if c.Latent != nil {
 		each = c.Latent.kv()
 	}

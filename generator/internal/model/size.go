@@ -7,7 +7,7 @@ import "reel.internal/reel/kernels"
 // chosen.
 func (m *Model) StepBytes() int64 {
 	total := m.WeightBytes()
-	if !m.Config.TiedHead {
+	if m.head.Data != m.embedding.Data {
 		total -= m.embedding.Data.Bytes()
 	}
 	if e := m.Config.Experts; e != nil {
@@ -27,10 +27,10 @@ func (m *Model) expertBytes() (total int64) {
 	return total
 }
 
-// PageBytes returns the size of the model's part of a KV page of so many tokens: keys and values, and an EAGLE-3 head's
-// feature.
+// PageBytes returns the size of the model's part of a KV page of so many tokens, on all ranks: keys and values, and an
+// EAGLE-3 head's feature.
 func (c Config) PageBytes(kvType kernels.DType, pageTokens int) int64 {
-	n := poolOf(kernels.KV{DType: kvType, PageTokens: pageTokens}, c.layersKV()).PageBytes()
+	n := int64(c.ranks()) * poolOf(kernels.KV{DType: kvType, PageTokens: pageTokens}, c.layersKV()).PageBytes()
 	if c.Eagle != nil {
 		n += kernels.NewFeatures(1, pageTokens, 1, 0, c.Hidden).Pool.PageBytes()
 	}
@@ -41,7 +41,7 @@ func (c Config) PageBytes(kvType kernels.DType, pageTokens int) int64 {
 // counts once.
 func (m *Model) WeightBytes() int64 {
 	total := m.embedding.Data.Bytes() + m.eagle.features.Data.Bytes()
-	if !m.Config.TiedHead {
+	if m.head.Data != m.embedding.Data {
 		total += m.head.Data.Bytes()
 	}
 	for i := range m.layers {

@@ -77,7 +77,10 @@ type StepMemory struct {
 	inner       device.Buffer // float32 [MaxRows][inner]
 	sharedInner device.Buffer // float32 [MaxRows][Experts.Shared], or none
 	latent      latentMemory  // of latent attention
-	branch      device.Buffer // float32 [MaxRows][hidden]: results that a norm follows, or none
+	branch      device.Buffer // float32 [MaxRows][hidden]: results that a norm follows, on one rank; or none
+	own         parts         // of those above and of logits, what a rank computes itself
+	ranks       int           // that share the pass
+	signals     device.Signals
 	given       device.Buffer // int32 [Slots+1][Context]: the table of GivenDrafter, pinned
 	givenMap    *device.Mapped
 	pools       []kernels.KV  // KV, and those of drafter
@@ -135,6 +138,15 @@ func (s *StepMemory) Activations() []device.Buffer {
 	own = append(own, s.latent.activations()...)
 	if s.branch.Bytes() > 0 {
 		own = append(own, s.branch)
+	}
+	if s.ranks > 1 {
+		own = append(own, s.own.attended, s.own.inner, s.own.branch, s.own.gathered[0], s.own.gathered[1])
+		if s.own.sharedInner.Bytes() > 0 {
+			own = append(own, s.own.sharedInner)
+		}
+		if s.own.logits.Bytes() > 0 {
+			own = append(own, s.own.logits)
+		}
 	}
 	if d := s.drafter; d != nil {
 		own = append(own, d.x, d.q, d.attended, d.inner, d.logits)

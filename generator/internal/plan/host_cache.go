@@ -60,7 +60,7 @@ func (p Planner) hostCacheFits() error {
 
 // HostCacheCut returns a line that says that the host tier beside a GPU gets less than --host-cache asks for, or none.
 func (p Planner) HostCacheCut(s Sizes) []string {
-	if p.Options.HostCache < s.HostCache+s.pageBytes {
+	if p.Options.HostCache < s.HostCache+s.hostPage {
 		return nil
 	}
 	return []string{fmt.Sprintf("the host cache gets %s of the %s that --host-cache asks for: the machine and its "+

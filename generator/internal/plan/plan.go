@@ -40,9 +40,10 @@ func (p Planner) size(context, batch int, budget int64) Sizes {
 	s.longest = int64((context + pageTokens - 1) / pageTokens)
 	s.weights = append(p.weights(context), p.draftWeights(context)...)
 	memory := p.stepMemory(context, batch)
-	s.Arena, s.pageBytes = memory.taken(), memory.page
+	s.Arena, s.hostPage = p.together()*memory.taken(), memory.page
+	s.pageBytes = s.hostPage / p.ranks() * p.together()
 	if !p.Profile.Packed { // the device's memory is the host's
-		s.HostCache = wholePages(max(0, p.Options.HostCache), s.pageBytes)
+		s.HostCache = wholePages(max(0, p.Options.HostCache), s.hostPage)
 		s.hostCacheHere = s.HostCache
 	}
 	spare := max(0, budget-s.fixed())
@@ -51,14 +52,14 @@ func (p Planner) size(context, batch int, budget int64) Sizes {
 		s.Graphs = p.Options.GraphMemory
 	}
 	s.StartGraphs, s.GraphsAtStart = p.startGraphs(context, batch)
-	s.GraphsAtStart = min(s.Graphs, s.GraphsAtStart)
+	s.GraphsAtStart = min(s.Graphs, p.together()*s.GraphsAtStart)
 	if p.Options.MaxGraphs == 0 {
 		s.Graphs = 0
 	}
 	s.Pages = max(0, min((spare-s.Graphs)/s.pageBytes-1, s.most()))
 	s.kept = s.keep()
 	if p.Profile.Packed {
-		s.HostCache = p.hostCache(s.KVPool(), s.pageBytes)
+		s.HostCache = p.hostCache(p.ranks()*s.KVPool(), s.hostPage)
 	}
 	return s
 }
@@ -77,14 +78,15 @@ func (p Planner) weights(context int) (all []weightSize) {
 	for _, t := range p.Config.Tensors() {
 		parameters[t.Kind] += t.Elements()
 		for _, rows := range t.Weights() {
-			taken[t.Kind].add(p.weight(t, rows))
+			taken[t.Kind].add(p.weight(t, p.Config.RankRows(t, rows)))
 		}
 	}
+	taken[model.HeadTensor].add(p.ownHead())
 	c := p.Config
 	c.Context = context
 	taken[model.NormTensor].add(c.RoPEBytes() + c.OnesBytes())
 	for _, kind := range kinds {
-		if parameters[kind] > 0 {
+		if parameters[kind] > 0 || taken[kind].taken() > 0 {
 			all = append(all, weightSize{kind, parameters[kind], taken[kind].taken()})
 		}
 	}
@@ -127,7 +129,7 @@ func (p Planner) checkPacked() error {
 			continue
 		}
 		for _, rows := range t.Weights() {
-			if err := kernels.CheckPackable(p.format(t), rows, t.Shape[1]); err != nil {
+			if err := kernels.CheckPackable(p.format(t), p.Config.RankRows(t, rows), t.Shape[1]); err != nil {
 				return fmt.Errorf("%s: %w%s", t.Name, err, otherFormat)
 			}
 		}
@@ -242,7 +244,7 @@ func (p Planner) Plan(budget int64) (Sizes, engine.Options, error) {
 	s := p.size(context, batch, budget)
 	o := p.engineOptions(context, batch)
 	o.Reserve, o.Pages, o.ReservePages, o.HostCache = int(s.reserve), int(s.Pages), int(s.kept), s.HostCache
-	o.GraphMemory = s.Graphs
+	o.GraphMemory = s.Graphs / p.together()
 	if err := p.hostCacheFits(); err != nil {
 		return s, o, err
 	}

@@ -38,6 +38,8 @@ type Report struct {
 	LongestContext int    `json:"longest_context,omitempty"` // at this batch, each sequence at full length
 	// HostCacheCut says that the host tier is smaller than asked for.
 	HostCacheCut string `json:"host_cache_cut,omitempty"`
+	// GPUs is how many share the model: of GPUs the report is that of each, of simulated ones that of all.
+	GPUs int `json:"gpus,omitempty"`
 
 	hostCacheNote string
 }
@@ -74,6 +76,9 @@ type reportGraphs struct {
 func ReportFor(c model.Config, use WeightUse, o config.Options, name string, vram int64) (Report, error) {
 	list, err := memlimit.Here()
 	if err != nil {
+		return Report{}, err
+	}
+	if c, err = Divide(c, o); err != nil {
 		return Report{}, err
 	}
 	p := Planner{Config: c, Profile: HostProfile, Options: o, Limits: list, Formats: use.Formats, Ordered: use.Ordered,
@@ -132,6 +137,7 @@ func reportOf(p Planner, s Sizes, name string) Report {
 	} else if cut := p.HostCacheCut(s); cut != nil {
 		r.hostCacheNote, r.HostCacheCut = cut[0], cut[0]
 	}
+	r.GPUs = c.Ranks
 	if p.Options.CacheDir != "" {
 		r.CacheDir = p.Options.CacheDirBytes
 	}
@@ -156,6 +162,12 @@ func (r Report) Print(w io.Writer) {
 	}
 	fmt.Fprintf(w, "%s (%s), %d parameters, %d sequences of up to %d tokens\n",
 		r.Model, r.ModelType, r.Parameters, r.MaxBatch, r.Context)
+	switch {
+	case r.GPUs > 1 && r.Limit == "":
+		fmt.Fprintf(w, "  on each of %d GPUs that share it:\n", r.GPUs)
+	case r.GPUs > 1:
+		fmt.Fprintf(w, "  on %d simulated GPUs that share it, together:\n", r.GPUs)
+	}
 	for _, k := range r.Weights {
 		line(string(k.Kind), k.Bytes, "%d parameters", k.Parameters)
 	}

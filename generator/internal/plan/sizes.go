@@ -7,7 +7,8 @@ import "reel.internal/reel/generator/internal/model"
 type Sizes struct {
 	context, batch int   // tokens; slots without the reserve
 	longest        int64 // KV pages of one sequence of that context
-	pageBytes      int64
+	pageBytes      int64 // of what is planned
+	hostPage       int64 // bytes of a page that has left the device, on all ranks
 	Pages          int64 // KV pages, without the trash page
 	reserve        int64 // slots past the batch, each for a user that holds none
 	kept           int64 // KV pages kept with each slot of the reserve

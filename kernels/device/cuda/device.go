@@ -31,6 +31,8 @@ type Device struct {
 	lost       atomic.Pointer[error] // ErrSticky with its cause, once the device is lost
 	trace      atomic.Pointer[func(device.Call)]
 	serial     atomic.Bool // programmatic dependent launch is off
+	rank       int         // of peers
+	peers      []*Device   // the ranks of one device, this one among them; nil: it is no rank
 
 	mu        sync.Mutex
 	functions map[string]*function
@@ -45,6 +47,7 @@ type allocation struct {
 	bytes   int64
 	host    unsafe.Pointer // address on the host, if the driver allocated it there
 	pinned  []byte         // memory that was mapped and then pinned
+	shared  bool           // pinned by another rank, which frees it
 }
 
 var devices atomic.Uint32
@@ -315,6 +318,9 @@ func (d *Device) Free(b device.Buffer) error {
 	d.mu.Unlock()
 	if bad {
 		return fmt.Errorf("%w: free of buffer %d", device.ErrBadBuffer, id)
+	}
+	if a.shared {
+		return d.enter(device.Call{Kind: device.CallFree})
 	}
 	if a.pinned != nil {
 		if err := d.enter(device.Call{Kind: device.CallFree}); err != nil {

@@ -115,6 +115,11 @@ static CUresult reel_pinned(CUcontext c, size_t bytes, void **host, CUdeviceptr 
 	return r ? r : cuMemHostGetDevicePointer(device, *host, 0);
 }
 
+static CUresult reel_address(CUcontext c, void *host, CUdeviceptr *device) {
+	CUresult r = cuCtxSetCurrent(c);
+	return r ? r : cuMemHostGetDevicePointer(device, host, 0);
+}
+
 static CUresult reel_register(CUcontext c, void *host, size_t bytes, CUdeviceptr *device) {
 	CUresult r = cuCtxSetCurrent(c);
 	if (r) return r;
@@ -333,6 +338,18 @@ func (s *stream) record(e *event) error {
 func (s *stream) wait(e *event) error {
 	return s.d.failure("wait",
 		C.reel_wait(contextOf(s.d.context), streamOf(s.s), C.CUdeviceptr(e.address), C.uint(e.number)))
+}
+
+// addressOf returns the GPU's address of memory that another GPU's context has pinned for all.
+func (d *Device) addressOf(data []byte) (address uint64, err error) {
+	var p C.CUdeviceptr
+	err = d.failure("address of pinned memory", C.reel_address(contextOf(d.context), unsafe.Pointer(&data[0]), &p))
+	return uint64(p), err
+}
+
+// stopped reports whether the stream has nothing to do, or has failed.
+func (s *stream) stopped() bool {
+	return C.reel_stream_query(contextOf(s.d.context), streamOf(s.s)) != C.CUDA_ERROR_NOT_READY
 }
 
 // failed returns the error that stopped the stream, or nil if it runs or is done.

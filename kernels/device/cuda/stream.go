@@ -31,6 +31,12 @@ func (q *Queue) SMs() int { return q.s.d.sms }
 // Capability returns the GPU's compute capability: 9, 0 for Hopper.
 func (q *Queue) Capability() (major, minor int) { return q.s.d.capability[0], q.s.d.capability[1] }
 
+// Rank returns which rank of its device the GPU is; 0 if it is no rank.
+func (q *Queue) Rank() int { return q.s.d.rank }
+
+// PeerAddress returns the address of b on another rank, which this GPU's kernels can use too.
+func (q *Queue) PeerAddress(rank int, b device.Buffer) uint64 { return q.s.d.peers[rank].Address(b) }
+
 // Address returns the device address of b, or 0 for the zero Buffer.
 func (q *Queue) Address(b device.Buffer) uint64 {
 	if b.IsZero() {

@@ -1,0 +1,246 @@
+package model
+
+import (
+	"fmt"
+	"strings"
+
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
+)
+
+// A pass on several ranks is the pass of one, launched on all of them. Each computes a part of every product's outputs:
+// of the heads of q, k and v, of the feed-forward's width, of the hidden columns that the output and the down
+// projection add, and of the vocabulary. An exchange after each product gives all ranks all of its outputs. No sum is
+// divided, so a row has the same bits as on one rank. Everything else is the same on all ranks: embedding, norms,
+// routers, residual stream, slots, sampling and draft models; and latent attention up to its output projection, with its
+// pages.
+
+// ranks returns the ranks that share a pass.
+func (c Config) ranks() int { return max(1, c.Ranks) }
+
+// dividesHeads reports whether each rank has a part of the heads. Norms over all heads of q or k need them all, and all
+// heads of latent attention read one latent: there each rank computes all.
+func (c Config) dividesHeads() bool { return c.ranks() > 1 && !c.WidthNorms && c.Latent == nil }
+
+// heads returns the query heads of a rank.
+func (c Config) heads() int {
+	if c.dividesHeads() {
+		return c.Heads / c.ranks()
+	}
+	return c.Heads
+}
+
+// kvHeads returns the KV heads of a rank. If there are fewer than ranks, or they do not divide evenly, several ranks
+// have the same ones.
+func (c Config) kvHeads() int {
+	switch n := c.ranks(); {
+	case !c.dividesHeads():
+		return c.KVHeads
+	case c.KVHeads%n == 0:
+		return c.KVHeads / n
+	case n%c.KVHeads == 0:
+		return 1
+	}
+	return c.heads() // one for each query head
+}
+
+// queryHead returns the model's query head that a rank has as its i-th.
+func (c Config) queryHead(rank, i int) int {
+	if !c.dividesHeads() {
+		return i
+	}
+	return rank*c.heads() + i
+}
+
+// kvHead returns the model's KV head that a rank has as its i-th: that of the first query head which reads it.
+func (c Config) kvHead(rank, i int) int {
+	return c.queryHead(rank, i*(c.heads()/c.kvHeads())) / (c.Heads / c.KVHeads)
+}
+
+// part returns how many of width outputs a rank computes.
+func (c Config) part(width int) int {
+	if c.ranks() == 1 {
+		return width
+	}
+	return kernels.PartOf(width, c.ranks())
+}
+
+// CheckRanks returns an error if the model's pass cannot be divided between so many ranks.
+func (c Config) CheckRanks(ranks int) error {
+	switch {
+	case ranks < 1 || ranks > device.MaxRanks:
+		return fmt.Errorf("%w: %d GPUs, at most %d", ErrUnsupported, ranks, device.MaxRanks)
+	case c.Heads%ranks != 0:
+		return fmt.Errorf("%w: %d query heads do not divide between %d GPUs", ErrUnsupported, c.Heads, ranks)
+	case ranks > 1 && c.OutputBias && c.NormsAfter:
+		return fmt.Errorf("%w: an output bias before a norm, on several GPUs", ErrUnsupported)
+	}
+	return nil
+}
+
+// parts are the results that a rank computes, before an exchange. With one rank they are the buffers of all results.
+type parts struct {
+	attended device.Buffer // float32 [MaxRows][heads*HeadDim]
+	inner    device.Buffer // float32 [MaxRows][part of inner]
+	// sharedInner is float32 [MaxRows][part of Experts.Shared], or none.
+	sharedInner device.Buffer
+	branch      device.Buffer // float32 [MaxRows][part of hidden]
+	logits      device.Buffer // float32 [MaxSamples][part of vocab]; of a model for embeddings none
+	// gathered are float32 [MaxRows][hidden]: the columns of all ranks after attention, and after the feed-forward.
+	// They take turns, since an exchange must not write where a slower rank still reads the one before.
+	gathered [2]device.Buffer
+}
+
+// partBuffers lists what ranks need beside the buffers of one. With one rank the parts are those.
+func (s *StepMemory) partBuffers(dev tracked, c Config) (list []wantedBuffer) {
+	if c.ranks() == 1 {
+		return nil
+	}
+	g, rows := s.Geometry, max(s.MaxRows, s.MaxSamples)
+	if c.dividesHeads() {
+		list = append(list, wantedBuffer{&s.own.attended, dev.Uncleared, 4 * int64(rows*c.heads()*c.HeadDim)})
+	}
+	if c.Embedding == nil {
+		list = append(list, wantedBuffer{&s.own.logits, dev.Uncleared, 4 * int64(g.MaxSamples*c.part(c.Vocab))})
+	}
+	if c.sharedWidth() > 0 {
+		list = append(list, wantedBuffer{&s.own.sharedInner, dev.Uncleared, 4 * int64(rows*c.part(c.sharedWidth()))})
+	}
+	return append(list, wantedBuffer{&s.own.inner, dev.Uncleared, 4 * int64(rows*c.innerPart())},
+		wantedBuffer{&s.own.branch, dev.Uncleared, 4 * int64(rows*c.part(c.Hidden))},
+		wantedBuffer{&s.own.gathered[0], dev.Uncleared, 4 * int64(rows*c.Hidden)},
+		wantedBuffer{&s.own.gathered[1], dev.Uncleared, 4 * int64(rows*c.Hidden)})
+}
+
+// signalsOf returns the signals of a device of several ranks; none of memory that is no device, as a plan's.
+func signalsOf(dev device.Memory) (s device.Signals) {
+	if d, ok := dev.(device.Device); ok && d.Capabilities().Ranks != nil {
+		s = d.Capabilities().Ranks.Signals
+	}
+	return s
+}
+
+// innerPart returns the elements that a rank's results of a row's gates take.
+func (c Config) innerPart() int {
+	if c.Experts == nil {
+		return c.part(c.Inner)
+	}
+	return max(c.part(c.Inner), c.Experts.Used*c.part(c.Experts.Inner))
+}
+
+// setParts makes the parts of one rank the buffers of all results.
+func (s *StepMemory) setParts(c Config) {
+	if c.ranks() == 1 {
+		s.own = parts{attended: s.attended, inner: s.inner, sharedInner: s.sharedInner, branch: s.branch, logits: s.logits}
+	}
+	if !c.dividesHeads() {
+		s.own.attended = s.attended
+	}
+}
+
+// exchange launches the exchange of rows of width columns, if there are several ranks.
+func (p *pass) exchange(part, all device.Buffer, rows, width int) {
+	if p.model.Config.ranks() > 1 {
+		p.launch(p.exchangeOf(part, all, rows, width))
+	}
+}
+
+// exchangeOf returns the exchange of rows of width columns that are divided by [kernels.PartOf].
+func (p *pass) exchangeOf(part, all device.Buffer, rows, width int) kernels.Exchange {
+	return kernels.Exchange{Part: part, All: all, Signals: p.memory.signals, T: rows, Width: width,
+		PartCols: p.model.Config.part(width), Ranks: p.model.Config.ranks()}
+}
+
+// exchangeAttended gives all ranks the results of attention.
+func (p *pass) exchangeAttended() {
+	if c := p.model.Config; c.dividesHeads() {
+		op := p.exchangeOf(p.memory.own.attended, p.memory.attended, p.Rows, c.Heads*c.HeadDim)
+		op.PartCols = c.heads() * c.HeadDim
+		p.launch(op)
+	}
+}
+
+// exchangeInner gives all ranks the results of the gates of so many rows.
+func (p *pass) exchangeInner(rows int) {
+	p.exchange(p.memory.own.inner, p.memory.inner, rows, p.model.Config.Inner)
+}
+
+// exchangeExperts is exchangeInner for the experts of so many rows.
+func (p *pass) exchangeExperts(rows int) {
+	if e := p.model.Config.Experts; p.model.Config.ranks() > 1 {
+		p.exchange(p.memory.own.inner, p.memory.inner, rows*e.Used, e.Inner)
+	}
+}
+
+// sharedDown launches the down projection of the experts that all rows share. Its exchange comes between two that write
+// to one buffer.
+func (p *pass) sharedDown(op kernels.Projection, rows int) {
+	p.exchange(p.memory.own.sharedInner, p.memory.sharedInner, rows, p.model.Config.sharedWidth())
+	p.project(op, device.Buffer{})
+}
+
+// exchangeLogits gives all ranks the logits, of which each then draws the same tokens.
+func (p *pass) exchangeLogits() {
+	p.exchange(p.memory.own.logits, p.memory.logits, p.Samples, p.model.Config.Vocab)
+}
+
+// projectParts launches a projection of which each rank computes some columns, and gives all ranks the sum, or with a
+// norm that follows the results alone.
+func (p *pass) projectParts(op kernels.Projection, add *kernels.AddNorm) {
+	s, x, bias := p.memory, op.X, op.Bias
+	gathered := s.own.gathered[1]
+	if op.Name == kernels.OutputProjection {
+		gathered = s.own.gathered[0]
+	}
+	op.X, op.Store, op.Bias = s.own.branch, true, device.Buffer{}
+	p.launch(op)
+	all := p.exchangeOf(s.own.branch, gathered, op.T, p.model.Config.Hidden)
+	if add == nil {
+		all.X, all.Bias = x, bias
+	}
+	p.launch(all)
+	if add != nil {
+		add.Branch = gathered
+		p.launch(*add)
+	}
+}
+
+// expertsDown launches the second half of the experts, whose results each rank has some columns of.
+func (p *pass) expertsDown(op kernels.ExpertDown) {
+	if p.model.Config.ranks() == 1 {
+		p.launch(op)
+		return
+	}
+	s, c := p.memory, p.model.Config
+	x := op.X
+	op.X = s.own.branch.Slice(0, 4*int64(op.T*c.part(c.Hidden)))
+	p.launch(kernels.Fill{Data: op.X})
+	p.launch(op)
+	all := p.exchangeOf(op.X, s.own.gathered[1], op.T, c.Hidden)
+	all.X = x
+	p.launch(all)
+}
+
+// RankRows returns how many of the rows of a weight, one of t.Weights, a rank has.
+func (c Config) RankRows(t TensorSpec, rows int) int {
+	if c.ranks() == 1 || !t.Matrix() {
+		return rows
+	}
+	switch t.Kind {
+	case FeedForwardTensor, HeadTensor:
+		return c.part(rows)
+	case ExpertTensor:
+		return c.Experts.Count * c.part(rows/c.Experts.Count)
+	case AttentionTensor:
+		switch {
+		case strings.HasSuffix(t.Llama, oProj):
+			return c.part(rows)
+		case !c.dividesHeads():
+			return rows
+		case rows == c.KVHeads*c.HeadDim:
+			return c.kvHeads() * c.HeadDim
+		}
+		return c.heads() * c.HeadDim
+	}
+	return rows
+}

@@ -1,0 +1,59 @@
+package plan
+
+import (
+	"errors"
+	"testing"
+
+	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/model"
+)
+
+// shared is the shape of Llama-3.1-8B.
+var shared = model.Config{Name: "llama", Vocab: 128256, Hidden: 4096, Inner: 14336, Layers: 32, Heads: 32, KVHeads: 8,
+	HeadDim: 128, Context: 8192, RMSNormEps: 1e-5, RoPETheta: 500000}
+
+// Each GPU has its part of the weights and of every page, and a whole embedding.
+func TestPlanOfEachGPU(t *testing.T) {
+	one := Planner{Config: shared, Profile: GPUProfile}.size(8192, 4, Unlimited)
+	for _, n := range []int{2, 4, 8} {
+		c := shared
+		c.Ranks = n
+		s := Planner{Config: c, Profile: GPUProfile}.size(8192, 4, Unlimited)
+		embedding := 2 * int64(shared.Vocab) * int64(shared.Hidden)
+		divided, want := s.WeightBytes()-embedding, (one.WeightBytes()-embedding)/int64(n)
+		if divided < want || divided > want+want/20 {
+			t.Errorf("%d GPUs: %d bytes of weights on each, wants %d", n, divided, want)
+		}
+		if s.pageBytes != one.pageBytes/int64(n) || s.hostPage != one.pageBytes {
+			t.Errorf("%d GPUs: pages of %d and %d bytes, one has %d", n, s.pageBytes, s.hostPage, one.pageBytes)
+		}
+	}
+}
+
+// Simulated GPUs share the host's memory: the plan is that of all.
+func TestPlanOfSimulatedGPUs(t *testing.T) {
+	one := Planner{Config: shared, Profile: HostProfile}.size(1024, 2, Unlimited)
+	c := shared
+	c.Ranks = 2
+	s, o, err := Planner{Config: c, Profile: HostProfile, Options: config.Options{MaxSeqLen: 1024, MaxBatch: 2,
+		MaxGraphs: 10}}.Plan(1 << 40)
+	if err != nil || s.pageBytes != one.pageBytes || s.Arena <= one.Arena || o.GraphMemory != s.Graphs/2 {
+		t.Errorf("%v: pages of %d bytes, arena %d and %d, graphs %d of %d", err, s.pageBytes, s.Arena, one.Arena,
+			o.GraphMemory, s.Graphs)
+	}
+}
+
+func TestGPUsThatDoNotDivideTheHeads(t *testing.T) {
+	if c, err := Divide(shared, config.Options{GPUs: []int{0, 1, 2}}); !errors.Is(err, config.ErrConfig) ||
+		!errors.Is(err, model.ErrUnsupported) || c.Ranks != 0 {
+		t.Errorf("got %v", err)
+	}
+	for _, gpus := range [][]int{nil, {3}} {
+		if c, err := Divide(shared, config.Options{GPUs: gpus}); err != nil || c.Ranks != 0 {
+			t.Errorf("GPUs %v: %d ranks, %v", gpus, c.Ranks, err)
+		}
+	}
+	if c, err := Divide(shared, config.Options{GPUs: []int{4, 2}}); err != nil || c.Ranks != 2 {
+		t.Errorf("two GPUs: %d ranks, %v", c.Ranks, err)
+	}
+}

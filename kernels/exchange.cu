@@ -1,0 +1,83 @@
+#include <cstdint>
+
+#include "ptx/pdl.cuh"
+#include "ptx/peers.cuh"
+
+constexpr int EXCHANGE_THREADS = 512;
+constexpr int EXCHANGE_RANKS = 8;   // at most
+constexpr int EXCHANGE_BLOCKS = 64; // at most
+constexpr int PROGRESS_WORDS = 16;  // of each rank
+constexpr int PROGRESS_EVERY = 16;  // exchanges: a write to the host's memory is slow
+
+struct ExchangeArgs {
+	const float *part;               // [rows][part_cols]
+	float *x;                        // in and out: [rows][width], or null
+	const float *bias;               // [width], or null
+	float *all[EXCHANGE_RANKS];      // out: [rows][width] of each rank
+	uint32_t *flags[EXCHANGE_RANKS]; // [ranks][EXCHANGE_BLOCKS] of each rank
+	uint32_t *epochs;                // [EXCHANGE_BLOCKS]
+	uint32_t *progress;              // [ranks][PROGRESS_WORDS], pinned
+	int32_t rows, width, part_cols, ranks, rank, unused;
+};
+
+// The columns that a rank gives to all, in units of V, and where its part begins.
+template <int V> struct ExchangeColumns {
+	int begin, count, start;
+
+	__device__ __forceinline__ ExchangeColumns(const ExchangeArgs &a, int rank)
+		: begin(min(rank * a.part_cols, a.width)), count((min((rank + 1) * a.part_cols, a.width) - begin) / V),
+		  start(min(rank * a.part_cols, a.width - a.part_cols)) {}
+};
+
+__device__ __forceinline__ float plus(float x, float y) { return __fadd_rn(x, y); }
+__device__ __forceinline__ float4 plus(const float4 &x, const float4 &y) {
+	return {__fadd_rn(x.x, y.x), __fadd_rn(x.y, y.y), __fadd_rn(x.z, y.z), __fadd_rn(x.w, y.w)};
+}
+
+// exchange: All[t] of every rank is the columns that each has in Part[t]; then X[t] = (X[t] + bias) + All[t]. A block
+// writes its elements of the part into the memory of all ranks, raises its flag there, and waits for the same block of
+// the others, which has written the same elements of theirs. T is V floats.
+template <typename T, int V> __device__ __forceinline__ void exchange_columns(const ExchangeArgs &a) {
+	pdl_begin();
+	const uint32_t epoch = a.epochs[blockIdx.x] + 1;
+	const int first = blockIdx.x * EXCHANGE_THREADS + threadIdx.x, step = gridDim.x * EXCHANGE_THREADS;
+	const ExchangeColumns<V> own(a, a.rank);
+	for (int i = first; i < a.rows * own.count; i += step) {
+		const int row = i / own.count, column = own.begin + i % own.count * V;
+		const T v = *reinterpret_cast<const T *>(a.part + (size_t)row * a.part_cols + column - own.start);
+		for (int peer = 0; peer < a.ranks; peer++)
+			*reinterpret_cast<T *>(a.all[peer] + (size_t)row * a.width + column) = v;
+	}
+	__syncthreads();
+	if (const int peer = threadIdx.x; peer < a.ranks && peer != a.rank) {
+		raise_flag(a.flags[peer] + a.rank * EXCHANGE_BLOCKS + blockIdx.x, epoch);
+		await_flag(a.flags[a.rank] + peer * EXCHANGE_BLOCKS + blockIdx.x, epoch);
+	}
+	__syncthreads();
+	if (threadIdx.x == 0) {
+		a.epochs[blockIdx.x] = epoch;
+		if (blockIdx.x == 0 && epoch % PROGRESS_EVERY == 0)
+			*reinterpret_cast<volatile uint32_t *>(a.progress + a.rank * PROGRESS_WORDS) = epoch;
+	}
+	if (!a.x) return;
+	for (int rank = 0; rank < a.ranks; rank++) {
+		const ExchangeColumns<V> of(a, rank);
+		for (int i = first; i < a.rows * of.count; i += step) {
+			const int column = of.begin + i % of.count * V;
+			const size_t at = (size_t)(i / of.count) * a.width + column;
+			T *const x = reinterpret_cast<T *>(a.x + at);
+			T old = *x;
+			if (a.bias) old = plus(old, *reinterpret_cast<const T *>(a.bias + column));
+			*x = plus(old, __ldcv(reinterpret_cast<const T *>(a.all[a.rank] + at)));
+		}
+	}
+}
+
+extern "C" __global__ void __launch_bounds__(EXCHANGE_THREADS) reel_exchange(const __grid_constant__ ExchangeArgs a) {
+	exchange_columns<float4, 4>(a);
+}
+
+// The same for columns that are no multiple of 4.
+extern "C" __global__ void __launch_bounds__(EXCHANGE_THREADS) reel_exchange1(const __grid_constant__ ExchangeArgs a) {
+	exchange_columns<float, 1>(a);
+}

@@ -1,0 +1,129 @@
+package kernels
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"reel.internal/reel/kernels/device"
+)
+
+// Exchange gives every rank of a device the columns that each has computed: All[t] is Part[t] of rank 0, then of rank 1
+// and so on. The parts of the last ranks may begin within those before, as [PartStart] has it. With X it then adds them:
+// X[t] = (X[t] + Bias) + All[t]. Each column is computed by one rank, in the order of sums of one GPU, so the results
+// have the same bits for any number of ranks.
+//
+// A rank writes its part into the memory of the others, raises a flag there for each, and waits for theirs. The number
+// of the exchange is counted on the device, so a captured launch is right whenever it is replayed. All may be the
+// destination of a later exchange if there is another exchange between the last reading of its content and that one:
+// a rank that has reached it has read the content, and no other rank goes on before.
+type Exchange struct {
+	Part device.Buffer // float32 [T][PartCols]
+	All  device.Buffer // out: float32 [T][Width]
+	X    device.Buffer // in and out: float32 [T][Width], or none
+	Bias device.Buffer // float32 [Width], or none; with X
+	// Signals is that of the device. One stream makes all exchanges of a device.
+	Signals device.Signals
+
+	T, Width, PartCols, Ranks int
+}
+
+// partUnit is what a part is a multiple of: the rows of a tile, so that a GPU packs a part as it packs the whole.
+const partUnit = tileRows
+
+// PartOf returns how many of width columns, or rows of a weight, each of so many ranks computes.
+func PartOf(width, ranks int) int {
+	return min(width, (splitsOf(width, ranks)+partUnit-1)/partUnit*partUnit)
+}
+
+// PartStart returns the first column of a rank's part. Parts of the last ranks may begin within those before, so that
+// all have one size.
+func PartStart(width, ranks, rank int) int {
+	part := PartOf(width, ranks)
+	return min(rank*part, width-part)
+}
+
+// own returns the columns that a rank gives to all, those of its part that no rank before it has, and where its part
+// begins.
+func (o Exchange) own(rank int) (begin, end, start int) {
+	return min(rank*o.PartCols, o.Width), min((rank+1)*o.PartCols, o.Width), min(rank*o.PartCols, o.Width-o.PartCols)
+}
+
+// Kernel returns "exchange".
+func (Exchange) Kernel() string { return "exchange" }
+
+// Check compares dimensions.
+func (o Exchange) Check() error {
+	if o.Ranks < 2 || o.Ranks > device.MaxRanks || o.PartCols < 1 || o.PartCols > o.Width ||
+		o.Ranks*o.PartCols < o.Width {
+		return fmt.Errorf("%w: an exchange of %d columns between %d ranks of %d", device.ErrBadShape, o.Width, o.Ranks,
+			o.PartCols)
+	}
+	return errors.Join(checkBuffers(need{"part", o.Part, o.T * o.PartCols}, need{"all", o.All, o.T * o.Width},
+		need{"flags", o.Signals.Flags, device.MaxRanks * device.SignalBlocks},
+		need{"epochs", o.Signals.Epochs, device.SignalBlocks},
+		need{"progress", o.Signals.Progress, device.MaxRanks * device.ProgressWords}),
+		checkOptional(need{"x", o.X, o.T * o.Width}, need{"bias", o.Bias, o.Width}))
+}
+
+// Host writes to all peers, waits for them, and adds.
+func (o Exchange) Host(h *device.Host) {
+	epochs := h.Uint32(o.Signals.Epochs)
+	epoch := epochs[0] + 1
+	epochs[0] = epoch
+	atomic.StoreUint32(&h.Uint32(o.Signals.Progress)[h.Rank()*device.ProgressWords], epoch)
+	for _, peer := range h.Peers() {
+		o.give(h, peer, epoch)
+	}
+	h.Signal()
+	flags := h.Uint32(o.Signals.Flags)
+	arrived := h.Await(func() bool {
+		for rank := range o.Ranks {
+			if int32(atomic.LoadUint32(&flags[rank*device.SignalBlocks])-epoch) < 0 {
+				return false
+			}
+		}
+		return true
+	})
+	if arrived && !o.X.IsZero() {
+		o.add(h)
+	}
+}
+
+// give writes h's columns into a peer's memory and raises its flag there.
+func (o Exchange) give(h, peer *device.Host, epoch uint32) {
+	begin, end, start := o.own(h.Rank())
+	part, all := h.Float32(o.Part)[begin-start:], peer.Float32(o.All)
+	fault := h.ExchangeFault()
+	if fault == device.StalePeer && peer != h {
+		all = make([]float32, len(all))
+	}
+	for t := range o.T {
+		copy(all[t*o.Width+begin:t*o.Width+end], part[t*o.PartCols:])
+	}
+	if peer != h && fault == device.MissingFlag {
+		return
+	}
+	if peer != h && fault == device.WrongEpoch {
+		epoch /= 2
+	}
+	atomic.StoreUint32(&peer.Uint32(o.Signals.Flags)[h.Rank()*device.SignalBlocks], epoch)
+}
+
+// add adds what has arrived to the residual stream.
+func (o Exchange) add(h *device.Host) {
+	x, all := h.Float32(o.X), h.Float32(o.All)
+	var bias []float32
+	if !o.Bias.IsZero() {
+		bias = h.Float32(o.Bias)
+	}
+	for t := range o.T {
+		row := x[t*o.Width : (t+1)*o.Width]
+		for i, v := range all[t*o.Width:][:o.Width] {
+			if bias != nil {
+				row[i] += bias[i]
+			}
+			row[i] += v
+		}
+	}
+}
