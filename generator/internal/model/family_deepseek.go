@@ -106,7 +106,7 @@ func (d *deepseekFields) set(f *configFile, c *Config) error {
 	if d.Score == "sigmoid" {
 		e.Scoring = kernels.Sigmoid
 	}
-	if e.Choice = d.Method == noAuxiliary; d.Method != greedy {
+	if e.Choice = d.Method == noAuxiliary; d.Method != greedy && d.Groups != 1 {
 		e.Groups, e.GroupsUsed, e.BestTwo = d.Groups, d.GroupsUsed, e.Choice
 	}
 	e.dense(f.Layers, func(layer int) bool {

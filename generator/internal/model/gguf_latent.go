@@ -50,13 +50,14 @@ func (r *ggufReader) deepseekExperts(c *Config) {
 	e.Normalise, _ = r.metadata.Bool(r.arch + "." + keyExpertNorm)
 	switch score := r.number(keyExpertScore, maxDimension, ggufSoftmax); score {
 	case ggufSoftmax:
+		c.Name = "deepseek_v2"
 	case ggufSigmoid:
 		e.Scoring = kernels.Sigmoid
 	default:
 		r.refuse("%s.%s is %d", r.arch, keyExpertScore, score)
 	}
-	e.Groups, e.GroupsUsed = r.number(keyExpertGroups, maxDimension, 1), r.number(keyGroupsUsed, maxDimension, 1)
-	if e.Groups > 1 {
+	if groups := r.number(keyExpertGroups, maxDimension, 1); groups > 1 {
+		e.Groups, e.GroupsUsed = groups, r.number(keyGroupsUsed, maxDimension, 1)
 		// What a softmax's groups are chosen by, the file does not say: DeepSeek-V2's differ from V3's.
 		if e.BestTwo = e.Scoring == kernels.Sigmoid; !e.BestTwo {
 			r.refuse("%s.%s is %d of experts that are scored by softmax", r.arch, keyExpertGroups, e.Groups)

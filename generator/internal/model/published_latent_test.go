@@ -62,10 +62,10 @@ func TestPublishedLatents(t *testing.T) {
 			Experts{Count: 64, Used: 6, Inner: 1408, Shared: 2816, Scale: 1}},
 		"moonlight-16b-a3b": {15960110208, Latent{Rank: 512, Rope: 64, Nope: 128, Value: 128},
 			Experts{Count: 64, Used: 6, Inner: 1408, Shared: 2816, Scale: 2.446, Normalise: true,
-				Scoring: kernels.Sigmoid, Choice: true, Groups: 1}},
+				Scoring: kernels.Sigmoid, Choice: true}},
 		"glm-4.7-flash": {29943393920, Latent{Rank: 512, QueryRank: 768, Rope: 64, Nope: 192, Value: 256},
 			Experts{Count: 64, Used: 4, Inner: 1536, Shared: 1536, Scale: 1.8, Normalise: true,
-				Scoring: kernels.Sigmoid, Choice: true, Groups: 1}},
+				Scoring: kernels.Sigmoid, Choice: true}},
 	} {
 		c, err := ParseConfig([]byte(published[name]), nil)
 		if err != nil {

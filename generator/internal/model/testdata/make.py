@@ -143,7 +143,7 @@ FAMILIES = {
         **dict(SMALL, hidden_size=32, intermediate_size=64), vocab_size=269, num_attention_heads=2, num_key_value_heads=2,
         head_dim=32, num_local_experts=4, num_experts_per_tok=2, sliding_window=24, rope_parameters=GPT_OSS), "bfloat16", None),
     "deepseek-v2-lite": (DeepseekV2ForCausalLM, DeepseekV2Config(
-        **LATENT, num_hidden_layers=3, vocab_size=273, q_lora_rank=None, n_shared_experts=2, first_k_dense_replace=1,
+        **dict(LATENT, kv_lora_rank=64, qk_rope_head_dim=32), num_hidden_layers=3, vocab_size=273, q_lora_rank=None, n_shared_experts=2, first_k_dense_replace=1,
         rope_parameters=dict(LATENT_YARN, mscale=0.707, mscale_all_dim=0.707)), "bfloat16", None),
     "deepseek-v2": (DeepseekV2ForCausalLM, DeepseekV2Config(
         **LATENT, num_hidden_layers=2, vocab_size=267, q_lora_rank=32, n_shared_experts=1, first_k_dense_replace=0,
