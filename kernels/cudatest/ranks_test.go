@@ -5,6 +5,7 @@ package cudatest
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -161,6 +162,8 @@ func TestCUDAExchangeReplays(t *testing.T) {
 // captured returns a graph of n ops, those of list in turn.
 func (g *ranksRig) captured(n int, list []kernels.Exchange) device.Exec {
 	g.t.Helper()
+	runtime.LockOSThread() // a capture must end on the thread that began it
+	defer runtime.UnlockOSThread()
 	g.must(g.s.BeginCapture())
 	for i := range n {
 		g.must(g.s.Launch(list[i%len(list)]))
