@@ -269,7 +269,7 @@ template <class F> __device__ __forceinline__ void expert_down_codes_one(const E
 		return rank >= a.used || first >= apart ? nullptr : reinterpret_cast<const char *>(a.w) +
 			((size_t)ranks.expert[rank] * (a.hidden / 16) + blockIdx.x) * bricks * F::BYTES;
 	};
-	typename StreamOf<ExpertDown, F, 1, 1>::Type stream(a.in.cols, part);
+	typename ExpertStream<ExpertDown, F, 1>::Type stream(a.in.cols, part);
 	const char *from = tile(first);
 	if (from) stream.begin({from});
 	begin_product<false, true>();

@@ -5,8 +5,8 @@ package cudatest
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 	"time"

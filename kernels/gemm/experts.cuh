@@ -83,6 +83,13 @@ template <class Op, class D> __device__ __forceinline__ void expert_tiled(const 
 	if (op.segment.in.n) tiled<Op, D, 1>(op);
 }
 
+// ExpertStream is a Stream of M row tiles for ops of experts, which need registers of their own: of large bricks one is in
+// flight, and an expert's row has hardly more for a partial sum.
+template <class Op, class F, int M> struct ExpertStream {
+	using Type = typename std::conditional<M == 1 && BrickRegisters<F>::BOTH <= 15, typename StreamOf<Op, F, 1, 1>::Type,
+		Stream<F, 1, M, 1, 1>>::type;
+};
+
 // ExpertCodes is one thread's part of a block's product of up to 8 places over quantised weights, with the bits of
 // CodesBlock. A warp has one partial sum of M row tiles of a unit: of both, so that their bricks are in flight together,
 // if it has registers for them. Only as many partial sums as there are bricks have warps, since experts may be narrow.
@@ -92,19 +99,19 @@ template <class Op, class F> struct ExpertCodes {
 	static constexpr int SUMS = Sums<F>::NEEDED ? Sums<F>::COLUMNS : 0;
 	static constexpr int M = BrickRegisters<F>::BOTH <= 25 ? R : 1, TEAM = R / M; // warps of a partial sum
 	static constexpr int PART = R * TOKEN_TILE * TOKEN_PITCH; // floats of a partial sum
-	using Bricks = typename std::conditional<M == 1, typename StreamOf<Op, F, 1, 1>::Type, Stream<F, 1, M, 1, 1>>::type;
+	using Bricks = typename ExpertStream<Op, F, M>::Type;
 
 	struct Shared {
 		float partials[WARPS / TEAM * PART]; // of a batch: [units][parts]
 		float squares[TOKEN_TILE][PARTIALS];
+		int parts, apart; // partial sums of a unit; units of a batch
 	};
 
+	// What can be had from threadIdx, shared memory or the arguments is in no register: there are none to spare.
+	const CodesArgs<Op> &a;
 	const Op &op;
 	const Activations &in;
 	Shared &shared;
-	const int parts, apart; // partial sums of a unit; units of a batch
-	const int unit, tile;   // of this warp in a batch, from row tile `tile` on; a unit of at least `apart`: none
-	const int units;        // of a segment
 	Bricks stream;
 	const SharedRows<Op::NORMED, SUMS, WARPS, SUMS ? 2 : 4, 1, 2> rounder;
 
@@ -115,10 +122,15 @@ template <class Op, class F> struct ExpertCodes {
 	}
 
 	__device__ __forceinline__ ExpertCodes(const CodesArgs<Op> &a, const Op &op, Shared &shared, char *rounded)
-		: op(op), in(op.activations()), shared(shared), parts(parts_of(in.cols)), apart(WARPS / TEAM / parts),
-		  unit(threadIdx.x / 32 / parts / TEAM), tile(threadIdx.x / 32 / parts % TEAM), units(a.units),
-		  stream(in.cols, threadIdx.x / 32 % parts),
-		  rounder{in, rounded, shared.squares, a.at_once} {}
+		: a(a), op(op), in(op.activations()), shared(shared), stream(in.cols, threadIdx.x / 32 % parts_of(in.cols)),
+		  rounder{in, rounded, shared.squares, a.at_once} {
+		if (threadIdx.x == 0) shared.parts = parts_of(in.cols), shared.apart = WARPS / TEAM / parts_of(in.cols);
+		__syncthreads();
+	}
+
+	// unit and tile are this warp's in a batch, from row tile `tile` on; a unit of at least `apart`: none.
+	__device__ __forceinline__ int unit() const { return threadIdx.x / 32 / shared.parts / TEAM; }
+	__device__ __forceinline__ int tile() const { return TEAM == 1 ? 0 : threadIdx.x / 32 / shared.parts % TEAM; }
 
 	// Tiles are the bricks of this warp's row tiles of a unit, or null.
 	struct Tiles {
@@ -126,11 +138,11 @@ template <class Op, class F> struct ExpertCodes {
 	};
 	// tiles returns those in a batch, if it comes before batch `end`.
 	__device__ __forceinline__ Tiles tiles(int batch, int end) const {
-		const int u = batch * apart + unit;
+		const int mine = unit(), u = batch * shared.apart + mine;
 		Tiles t;
 #pragma unroll
 		for (int m = 0; m < M; m++)
-			t.of[m] = batch < end && unit < apart && u < units ? bricks_of<Op, F>(op, u, tile + m) : nullptr;
+			t.of[m] = batch < end && mine < shared.apart && u < a.units ? bricks_of<Op, F>(op, u, tile() + m) : nullptr;
 		return t;
 	}
 
@@ -146,27 +158,29 @@ template <class Op, class F> struct ExpertCodes {
 			if (from.of[0]) {
 				float sum[M][1][4];
 				stream.run(sum, from.of, following.of, rows);
-				float *const to = shared.partials + (unit * parts + stream.part) * PART + tile * TOKEN_TILE * TOKEN_PITCH;
+				float *const to = shared.partials + (unit() * shared.parts + stream.part) * PART +
+					tile() * TOKEN_TILE * TOKEN_PITCH;
 #pragma unroll
 				for (int m = 0; m < M; m++) share_sums<F>(to + m * TOKEN_TILE * TOKEN_PITCH, sum[m][0]);
 			}
 			from = following;
 			__syncthreads();
-			for (int i = threadIdx.x; i < apart * TOKEN_TILE * 16; i += WARPS * 32)
-				finish(batch * apart, i / (TOKEN_TILE * 16), i / 16 % TOKEN_TILE, i % 16, first, live);
+			for (int i = threadIdx.x; i < shared.apart * TOKEN_TILE * 16; i += WARPS * 32)
+				finish(batch * shared.apart, i / (TOKEN_TILE * 16), i / 16 % TOKEN_TILE, i % 16, first, live);
 			__syncthreads();
 		}
 	}
 	// finish stores output `row` of unit first+i for a token.
 	__device__ __forceinline__ void finish(int firstUnit, int i, int token, int row, int first, int live) const {
-		if (token >= live || firstUnit + i >= units) return;
+		if (token >= live || firstUnit + i >= a.units) return;
 		const float scale = Op::NORMED
 			? Sums<F>::RESTORE * rms_scale(in, sum_in_order(shared.squares[token], 1)) : Sums<F>::RESTORE;
 		float y[R];
 #pragma unroll
 		for (int r = 0; r < R; r++)
 			y[r] = __fmul_rn(scale,
-				sum_of_first(shared.partials + i * parts * PART + (r * TOKEN_TILE + token) * TOKEN_PITCH + row, PART, parts));
+				sum_of_first(shared.partials + i * shared.parts * PART + (r * TOKEN_TILE + token) * TOKEN_PITCH + row,
+					PART, shared.parts));
 		op.finish(firstUnit + i, row, first + token, y);
 	}
 };
