@@ -1,8 +1,8 @@
 // Products of the rows of a step with the experts that they chose (kernels/experts.go), for any number of rows.
 //
 // group.cu sorts the places of a step, the pairs of a row and one of its experts, into segments: an expert and up to
-// 8 places that chose it, or up to 64 in steps of many rows. There are at most as many segments as the grid has in z;
-// blocks of the others end at once. A block multiplies the expert's tiles by the rows of its segment with the parts
+// 8 places that chose it, or up to 64 in steps of many rows. There are at most as many segments as the grid has in z,
+// and blocks of the others end at once; over quantised weights blocks divide the segments that there are. A block multiplies the expert's tiles by the rows of its segment with the parts
 // of the other products. So a sum has the order of those (operands.cuh, codes_multiply.cuh), whatever rows share the
 // segment.
 #pragma once
