@@ -22,16 +22,18 @@ var lateShapes = []graphs.Key{graphs.Decode(1), graphs.Decode(8), graphs.Decode(
 	graphs.VerifyStep(1, 3), graphs.VerifyStep(1, 8), graphs.Decode(1).Following()}
 
 // outcomes runs each of the shapes several times, alternately eagerly and by a graph, with the kernels in fatbin,
-// and returns each step's outcome: with lookup as drafter, then with an EAGLE-3 head. serial launches each kernel after
-// the one before it has ended.
+// and returns each step's outcome: with lookup as drafter, then with an EAGLE-3 head, then with experts. serial launches
+// each kernel after the one before it has ended.
 func outcomes(t *testing.T, fatbin []byte, serial bool, times int) (all [][]byte) {
 	for _, drafter := range []DraftKind{DraftLookup, DraftModel} {
-		all = append(all, outcomesWith(t, fatbin, serial, times, drafter)...)
+		all = append(all, outcomesWith(t, fatbin, serial, times, drafter, nil)...)
 	}
-	return all
+	experts := model.Experts{Count: 16, Used: 4, Inner: 64, Normalise: true}
+	return append(all, outcomesWith(t, fatbin, serial, times, DraftLookup, &experts)...)
 }
 
-func outcomesWith(t *testing.T, fatbin []byte, serial bool, times int, drafter DraftKind) (all [][]byte) {
+func outcomesWith(t *testing.T, fatbin []byte, serial bool, times int, drafter DraftKind,
+	experts *model.Experts) (all [][]byte) {
 	t.Helper()
 	d, err := gpu.New(0, fatbin)
 	if err != nil {
@@ -41,7 +43,7 @@ func outcomesWith(t *testing.T, fatbin []byte, serial bool, times int, drafter D
 		d.Serialize()
 	}
 	c := microConfig()
-	c.Hidden, c.Inner, c.Heads, c.HeadDim, c.Layers, c.Vocab = 256, 512, 8, 32, 3, 1000
+	c.Hidden, c.Inner, c.Heads, c.HeadDim, c.Layers, c.Vocab, c.Experts = 256, 512, 8, 32, 3, 1000, experts
 	m, err := model.Load(d, c, randomTensors{c}, func(float64) {})
 	if err != nil {
 		t.Fatal(err)
