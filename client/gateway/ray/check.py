@@ -155,10 +155,9 @@ class Cluster(unittest.TestCase):
                     texts[choice["index"]] += choice["text"]
         return texts
 
-    @staticmethod
-    def losses():
+    def losses(self):
         """Returns how often the log says that a replica was lost with a request."""
-        count, folder = 0, "/tmp/ray/session_latest/logs/serve"
+        count, folder = 0, os.path.join(self.nodes.cluster.head_node.get_logs_dir_path(), "serve")
         for name in os.listdir(folder):
             with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as file:
                 count += len(re.findall("a replica was lost with a request", file.read()))
