@@ -119,18 +119,12 @@ struct ExpertDown {
 	}
 };
 
-template <> constexpr bool FEW_REGISTERS<ExpertGateUp> = true;
-template <> constexpr bool FEW_REGISTERS<ExpertGateUpOne> = true;
-
 REEL_EXPERTS(reel_expert_gateup, ExpertGateUp)
 REEL_EXPERTS(reel_expert_down, ExpertDown)
 
 REEL_OP_KERNEL(reel_expert_gateup_bf16_one, ExpertGateUpOne, FEW_ROWS_THREADS, 2, (expert_gemv<ExpertGateUpOne, BF16, 4>(a)))
 REEL_OP_KERNEL(reel_expert_gateup_f16_one, ExpertGateUpOne, FEW_ROWS_THREADS, 2, (expert_gemv<ExpertGateUpOne, F16, 4>(a)))
-#define REEL_EXPERT_GATEUP_ONE(format, F, name, Op)                                                               \
-	REEL_KERNEL(name##_##format##_one, CODES_WARPS * 32, 1, (expert_codes<Op, F>(a)), \
-	            const __grid_constant__ CodesArgs<Op> a)
-REEL_FORMATS(REEL_EXPERT_GATEUP_ONE, reel_expert_gateup, ExpertGateUpOne)
+REEL_FORMATS(REEL_EXPERT_CODES, reel_expert_gateup, ExpertGateUpOne, _one)
 
 // The down projection of a step of one row is one kernel: X[r] += Σ_k weight_k (W_e(k)[r]·In[k] + bias), in the order
 // of k, with the bits of ExpertDown and reel_expert_sum. A block has 16 rows of W of each expert.

@@ -111,13 +111,10 @@ template <class F> struct BrickRegisters {
 	static constexpr int BOTH = CODES + SCALES;
 };
 
-// FEW_REGISTERS is whether an op needs more registers of its own than others.
-template <class Op> constexpr bool FEW_REGISTERS = false;
-
 // StreamOf is a Stream with as many bricks in flight as 48 registers hold, or 46 in ops that need more of their own.
 template <class Op, class F, int N, int M> struct StreamOf {
 	static constexpr int EACH = M * BrickRegisters<F>::BOTH;
-	static constexpr int MOST = Op::NORMED && Op::PREPARES_EARLY && !FEW_REGISTERS<Op> ? 24 : 23; // registers of a brick if two are in flight
+	static constexpr int MOST = Op::NORMED && Op::PREPARES_EARLY ? 24 : 23; // registers of a brick if two are in flight
 	static constexpr int CODES = EACH > MOST ? 1 : EACH > 15 ? 2 : EACH > 10 ? 3 : EACH > 6 ? 4 : 6;
 	static constexpr int SCALES = CODES == 1 ? 2 : CODES;
 	using Type = Stream<F, N, M, CODES, SCALES>;
@@ -172,7 +169,7 @@ template <class Op, class F, int WARPS> struct CodesBlock {
 	}
 
 	// Registers are few: norm weights take some, and sums.
-	static constexpr int BATCH = Op::NORMED || SUMS ? 1 : 2, ROWS = SUMS && (!Op::NORMED || FEW_REGISTERS<Op>) ? 2 : 4;
+	static constexpr int BATCH = Op::NORMED || SUMS ? 1 : 2, ROWS = SUMS && !Op::NORMED ? 2 : 4;
 	// Q5_K leaves GateUp none for a second chunk of a single row.
 	static constexpr bool FULL = Op::NORMED && Op::PREPARES_EARLY && F::Scales::MINIMUMS == BRICK && F::Code::BITS == 5;
 	__device__ __forceinline__ SharedRows<Op::NORMED, SUMS, WARPS, ROWS, BATCH, FULL ? BATCH : 2 * BATCH>

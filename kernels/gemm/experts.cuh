@@ -210,11 +210,11 @@ template <class Op, class F> __device__ __forceinline__ void expert_codes(const 
 #define REEL_EXPERTS_OF(name, Op, D)                                                               \
 	REEL_OP_KERNEL(name##_skinny8, Op, FEW_ROWS_THREADS, 1, (expert_skinny<Op, D, 4, 4>(a)))       \
 	REEL_OP_KERNEL(name##_tiled64, Op, TILED_THREADS, 1, (expert_tiled<Op, D>(a)))
-#define REEL_EXPERT_CODES(format, F, name, Op)                                                                  \
-	REEL_KERNEL(name##_##format##_codes8, CODES_WARPS * 32, 1, (expert_codes<Op, F>(a)), \
+#define REEL_EXPERT_CODES(format, F, name, Op, suffix)                                        \
+	REEL_KERNEL(name##_##format##suffix, CODES_WARPS * 32, 1, (expert_codes<Op, F>(a)), \
 	            const __grid_constant__ CodesArgs<Op> a)
 // REEL_EXPERTS makes an op's kernels for all formats.
 #define REEL_EXPERTS(name, Op)             \
 	REEL_EXPERTS_OF(name##_bf16, Op, BF16) \
 	REEL_EXPERTS_OF(name##_f16, Op, F16)   \
-	REEL_FORMATS(REEL_EXPERT_CODES, name, Op)
+	REEL_FORMATS(REEL_EXPERT_CODES, name, Op, _codes8)

@@ -9,7 +9,7 @@
 //   o                       const Args &, its arguments; the stream-K epilogue reads them
 //   R                       row tiles per unit: 1, or 2 (gate and up; RoPE pairs)
 //   NORMED                  whether the input has norm weights, and sums are scaled by rms_scale
-//   ATTENTION_NEXT          whether attention is the next kernel (begin_product)
+//   ATTENTION_NEXT          whether the next kernel, as attention, may read before it waits (begin_product)
 //   PERSISTENT_GEMV         persistent blocks per SM of gemv; 0: one block per unit
 //   PERSISTENT_SKINNY       the same for skinny8 and gathered; launchers must use the same numbers
 //   activations()           the input rows
