@@ -86,8 +86,12 @@ func prefillSplits(context int) int {
 // [rows, at most AttendSplitRows][heads][splits][headDim+2], of 128 positions or of 64. Prefill has fewer
 // splits, so that the same memory serves more rows.
 func AttendWorkspaceBytes(rows, heads, headDim, context int) int64 {
-	splits := splitsOf(context, attendSplitOf(headDim))
-	partials := int64(min(rows, AttendSplitRows)) * int64(heads) * int64(splits) * int64(headDim+2)
+	return workspaceBytes(rows, heads, splitsOf(context, attendSplitOf(headDim)), headDim)
+}
+
+// workspaceBytes returns the size of Attend.Workspace for partials of so many splits and values.
+func workspaceBytes(rows, heads, splits, values int) int64 {
+	partials := int64(min(rows, AttendSplitRows)) * int64(heads) * int64(splits) * int64(values+2)
 	return 4 * (AttendSplitRows*int64(heads) + partials)
 }
 
@@ -97,8 +101,7 @@ const latentSplit = 128
 // LatentWorkspaceBytes returns the size of Attend.Workspace for steps of at most rows rows over keys that hold their
 // values: as [AttendWorkspaceBytes], with partials float32 [rows, at most AttendSplitRows][heads][splits][values+2].
 func LatentWorkspaceBytes(rows, heads, values, context int) int64 {
-	partials := int64(min(rows, AttendSplitRows)) * int64(heads) * int64(splitsOf(context, latentSplit)) * int64(values+2)
-	return 4 * (AttendSplitRows*int64(heads) + partials)
+	return workspaceBytes(rows, heads, splitsOf(context, latentSplit), values)
 }
 
 // Kernel returns "attend".
