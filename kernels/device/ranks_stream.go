@@ -165,6 +165,15 @@ func (s *ranksStream) Destroy() error {
 	})
 }
 
+// destroyEach frees what each rank has of a graph, an exec or an event.
+func destroyEach[T interface{ Destroy() error }](r *Ranks, each []T) error {
+	var releases []func() error
+	for _, one := range each {
+		releases = append(releases, func() error { return r.failed(one.Destroy()) })
+	}
+	return GiveBack(releases...)
+}
+
 // ranksGraph is a graph of each rank.
 type ranksGraph struct {
 	r    *Ranks
@@ -189,13 +198,7 @@ func (g *ranksGraph) Instantiate() (Exec, error) {
 }
 
 // Destroy frees the graph of each rank.
-func (g *ranksGraph) Destroy() error {
-	var releases []func() error
-	for _, each := range g.each {
-		releases = append(releases, func() error { return g.r.failed(each.Destroy()) })
-	}
-	return GiveBack(releases...)
-}
+func (g *ranksGraph) Destroy() error { return destroyEach(g.r, g.each) }
 
 // ranksExec is an exec of each rank.
 type ranksExec struct {
@@ -212,13 +215,7 @@ func (x *ranksExec) Bytes() (most int64) {
 }
 
 // Destroy frees the exec of each rank.
-func (x *ranksExec) Destroy() error {
-	var releases []func() error
-	for _, each := range x.each {
-		releases = append(releases, func() error { return x.r.failed(each.Destroy()) })
-	}
-	return GiveBack(releases...)
-}
+func (x *ranksExec) Destroy() error { return destroyEach(x.r, x.each) }
 
 // ranksEvent is an event of each rank. It has completed when all have.
 type ranksEvent struct {
@@ -296,13 +293,7 @@ func (r *Ranks) await(of func(rank int) waiting) error {
 }
 
 // Destroy frees the event of each rank.
-func (e *ranksEvent) Destroy() error {
-	var releases []func() error
-	for _, each := range e.each {
-		releases = append(releases, func() error { return e.r.failed(each.Destroy()) })
-	}
-	return GiveBack(releases...)
-}
+func (e *ranksEvent) Destroy() error { return destroyEach(e.r, e.each) }
 
 // mappedWords returns pinned memory as words, without a trace: no pass reads it.
 func mappedWords(m *Mapped) []uint32 {
