@@ -72,14 +72,7 @@ func TestEditsMoveWithTheirSequence(t *testing.T) {
 	b.run()
 	b.eventually("the host tier", func() bool { return int64(b.Stats().KV.HostPages)*nanoPage == o.HostCache })
 	for range 3 {
-		var sinks []*sink
-		for _, q := range requests {
-			s, _ := b.submit(q)
-			sinks = append(sinks, s)
-		}
-		for i, s := range sinks {
-			a.check(t, i, s.must(t), true)
-		}
+		a.atOnce(t, b)
 	}
 	if kv := b.Stats().KV; kv.MovedOut == 0 || kv.MovedIn == 0 {
 		t.Errorf("no sequence moved: %+v", kv)

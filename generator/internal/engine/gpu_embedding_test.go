@@ -3,7 +3,6 @@
 package engine
 
 import (
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -40,14 +39,9 @@ func TestGPUGivesTheSameEmbeddings(t *testing.T) {
 		prompts = append(prompts, slices.Concat(prefix[:r.IntN(101)], tokens(r, 1+r.IntN(60))))
 	}
 	var want [][]float32
-	for name, change := range map[string]func(*Options){
-		"exact":  func(*Options) {},
-		"padded": func(o *Options) { o.Precapture, o.MaxGraphs = []int{32}, 12 },
-		"eager":  func(o *Options) { o.MaxGraphs = 0 },
-		"rolled": func(o *Options) { o.Precapture, o.MaxGraphs = []int{}, 40 },
-		"chunks": func(o *Options) { o.Chunk = 20 },
-		"alone":  func(o *Options) { o.MaxBatch, o.CacheScope = 1, ScopeOff },
-	} {
+	for name, change := range ways(map[string]func(*Options){
+		"alone": func(o *Options) { o.MaxBatch, o.CacheScope = 1, ScopeOff },
+	}) {
 		o := defaults()
 		change(&o)
 		b := &testEngine{Engine: embedderOnGPU(t, openGPU(t), o), t: t, ended: make(chan error, 1)}
@@ -83,13 +77,5 @@ func TestGPUGivesTheSameEmbeddings(t *testing.T) {
 func TestGPUReplayOfEmbeddingsEqualsEager(t *testing.T) {
 	o := defaults()
 	o.Pages = 64
-	e := embedderOnGPU(t, openGPU(t), o)
-	err := e.Check(func(c Checked, err error) {
-		if err != nil {
-			t.Errorf("%s: %v", c.Report.Key, err)
-		}
-	})
-	if err := errors.Join(err, e.Close()); err != nil {
-		t.Fatal(err)
-	}
+	replaysEqualEager(t, embedderOnGPU(t, openGPU(t), o))
 }

@@ -86,17 +86,12 @@ func TestTwoGPUsGiveTheSameTokens(t *testing.T) {
 	c := gpuRanksConfig()
 	c.Ranks = 2
 	var want []Token
-	for name, change := range map[string]func(*Options){
-		"exact":  func(*Options) {},
-		"padded": func(o *Options) { o.Precapture, o.MaxGraphs = []int{32}, 12 },
-		"eager":  func(o *Options) { o.MaxGraphs = 0 },
-		"rolled": func(o *Options) { o.Precapture, o.MaxGraphs = []int{}, 40 },
-		"chunks": func(o *Options) { o.Chunk = 20 },
+	for name, change := range ways(map[string]func(*Options){
 		"drafts": func(o *Options) { o.Draft, o.DraftTokens, o.DraftAlways = DraftLookup, 3, true },
 		"host tier": func(o *Options) {
 			o.HostCache, o.Pages = 64<<20, 96
 		},
-	} {
+	}) {
 		o := defaults()
 		change(&o)
 		alone, beside := completeOn(t, onGPUs(t, openGPUs(t), c, o), r, request)
@@ -118,13 +113,5 @@ func TestTwoGPUsGiveTheSameTokens(t *testing.T) {
 func TestTwoGPUsReplayEqualsEager(t *testing.T) {
 	c, o := gpuRanksConfig(), defaults()
 	c.Ranks, o.Pages = 2, 64
-	e := onGPUs(t, openGPUs(t), c, o)
-	err := e.Check(func(c Checked, err error) {
-		if err != nil {
-			t.Errorf("%s: %v", c.Report.Key, err)
-		}
-	})
-	if err := errors.Join(err, e.Close()); err != nil {
-		t.Fatal(err)
-	}
+	replaysEqualEager(t, onGPUs(t, openGPUs(t), c, o))
 }

@@ -4,6 +4,7 @@ package engine
 
 import (
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -68,19 +69,26 @@ func runOnGPU(t *testing.T, o Options) *testEngine {
 	return b
 }
 
+// ways returns options that change no result, by name, and further ones.
+func ways(further map[string]func(*Options)) map[string]func(*Options) {
+	all := map[string]func(*Options){
+		"exact":  func(*Options) {},
+		"padded": func(o *Options) { o.Precapture, o.MaxGraphs = []int{32}, 12 },
+		"eager":  func(o *Options) { o.MaxGraphs = 0 },
+		"rolled": func(o *Options) { o.Precapture, o.MaxGraphs = []int{}, 40 },
+		"chunks": func(o *Options) { o.Chunk = 20 },
+	}
+	maps.Copy(all, further)
+	return all
+}
+
 // A request gives the same tokens and log-probabilities, bit for bit, alone and beside 31 others, with exact,
 // padded and rolled graphs, eagerly, and in other chunks.
 func TestGPUGivesTheSameTokens(t *testing.T) {
 	r := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	request := Request{Tokens: tokens(r, 77), MaxTokens: 60, Sampling: sampled(7)}
 	var want []Token
-	for name, change := range map[string]func(*Options){
-		"exact":  func(*Options) {},
-		"padded": func(o *Options) { o.Precapture, o.MaxGraphs = []int{32}, 12 },
-		"eager":  func(o *Options) { o.MaxGraphs = 0 },
-		"rolled": func(o *Options) { o.Precapture, o.MaxGraphs = []int{}, 40 },
-		"chunks": func(o *Options) { o.Chunk = 20 },
-	} {
+	for name, change := range ways(nil) {
 		o := defaults()
 		change(&o)
 		b := runOnGPU(t, o)
@@ -101,7 +109,12 @@ func TestGPUGivesTheSameTokens(t *testing.T) {
 func TestGPUReplayEqualsEager(t *testing.T) {
 	o := defaults()
 	o.Pages = 64
-	e := builtOn(t, openGPU(t), o)
+	replaysEqualEager(t, builtOn(t, openGPU(t), o))
+}
+
+// replaysEqualEager checks every graph of an engine, and closes it.
+func replaysEqualEager(t *testing.T, e *Engine) {
+	t.Helper()
 	err := e.Check(func(c Checked, err error) {
 		if err != nil {
 			t.Errorf("%s: %v", c.Report.Key, err)

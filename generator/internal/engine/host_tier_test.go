@@ -136,14 +136,7 @@ func TestRefusedSlabLeavesASmallerTier(t *testing.T) {
 	})
 	b.eventually("two slabs", func() bool { return b.Stats().KV.HostPages == 10 })
 	for range 3 {
-		var sinks []*sink
-		for _, q := range a.requests {
-			s, _ := b.submit(q)
-			sinks = append(sinks, s)
-		}
-		for i, s := range sinks {
-			a.check(t, i, s.must(t), true)
-		}
+		a.atOnce(t, b)
 	}
 	kv := b.Stats().KV
 	if err := b.finish(); err != nil {

@@ -172,6 +172,19 @@ func askEachModel(t *testing.T, c model.Config, requests []Request) *asked {
 	return a
 }
 
+// atOnce runs all requests at once, and compares each with what it gives alone.
+func (a *asked) atOnce(t *testing.T, b *testEngine) {
+	t.Helper()
+	var sinks []*sink
+	for _, q := range a.requests {
+		s, _ := b.submit(q)
+		sinks = append(sinks, s)
+	}
+	for i, s := range sinks {
+		a.check(t, i, s.must(t), true)
+	}
+}
+
 // check compares the tokens in s with those that request i gets alone: all of them if whole is set, else the first
 // ones.
 func (a *asked) check(t testing.TB, i int, s *sink, whole bool) {

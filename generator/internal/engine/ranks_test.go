@@ -114,14 +114,7 @@ func TestRanksGiveTheTokensOfOne(t *testing.T) {
 				b := mustRank(t, a.config, ranksOptions{n: n}, o)
 				b.run()
 				for range 2 { // the second time prompts are cached
-					var sinks []*sink
-					for _, q := range a.requests {
-						s, _ := b.submit(q)
-						sinks = append(sinks, s)
-					}
-					for i, s := range sinks {
-						a.check(t, i, s.must(t), true)
-					}
+					a.atOnce(t, b.testEngine)
 				}
 				if err := b.finish(); err != nil {
 					t.Error(err)
