@@ -3,10 +3,9 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 )
@@ -22,16 +21,10 @@ func (h held) list() [3]int { return [3]int{h.kB, h.files, h.routines} }
 
 // heldBy returns what a process holds, with its threads; false if it has ended.
 func heldBy(pid int) (h held, ok bool) {
-	dir := filepath.Join("/proc", strconv.Itoa(pid))
-	status, err := os.ReadFile(filepath.Join(dir, "status"))
-	_, rest, found := strings.Cut(string(status), "VmRSS:") // a process that has ended and is not waited for has none
-	files, err2 := os.ReadDir(filepath.Join(dir, "fd"))
-	tasks, err3 := os.ReadDir(filepath.Join(dir, "task"))
-	if err != nil || err2 != nil || err3 != nil || !found {
-		return h, false
-	}
-	kB, err := strconv.Atoi(strings.Fields(rest)[0])
-	return held{kB, len(files), len(tasks)}, err == nil
+	kB, err := kilobytesOf(pid, "VmRSS")
+	files, err2 := entriesOf(pid, "fd")
+	threads, err3 := entriesOf(pid, "task")
+	return held{kB, files, threads}, errors.Join(err, err2, err3) == nil
 }
 
 // enoughSamples is the least number of samples that growth compares.

@@ -22,7 +22,7 @@ const memoryBound = 16 << 10 // kB of memory that a bad input may take
 func (g *generator) wantMemory(do func()) {
 	g.t.Helper()
 	before := g.kilobytes("VmRSS")
-	reset := os.WriteFile(g.proc("clear_refs"), []byte("5"), 0) // resets the peak
+	reset := os.WriteFile(proc(g.cmd.Process.Pid, "clear_refs"), []byte("5"), 0) // resets the peak
 	do()
 	peak, after := g.kilobytes("VmHWM"), g.kilobytes("VmRSS")
 	if reset != nil {

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -211,30 +212,40 @@ func (g *generator) quiet() {
 // kilobytes returns a field of /proc/PID/status in kB.
 func (g *generator) kilobytes(field string) int {
 	g.t.Helper()
-	all, err := os.ReadFile(g.proc("status"))
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(all), field+":")
-	n, err := strconv.Atoi(strings.Fields(rest)[0])
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	n, err := kilobytesOf(g.cmd.Process.Pid, field)
+	must(g.t, err)
 	return n
 }
 
-func (g *generator) proc(file string) string {
-	return filepath.Join("/proc", strconv.Itoa(g.cmd.Process.Pid), file)
+// kilobytesOf returns a field of /proc/PID/status in kB. A process that has ended and is not waited for has none of
+// memory.
+func kilobytesOf(pid int, field string) (int, error) {
+	all, err := os.ReadFile(proc(pid, "status"))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, found := strings.Cut(string(all), field+":")
+	if !found {
+		return 0, fmt.Errorf("process %d has no %s", pid, field)
+	}
+	return strconv.Atoi(strings.Fields(rest)[0])
 }
+
+// proc returns the path of a file of /proc/PID.
+func proc(pid int, file string) string { return filepath.Join("/proc", strconv.Itoa(pid), file) }
 
 // entries returns the number of files in a folder of /proc/PID: fd or task.
 func (g *generator) entries(folder string) int {
 	g.t.Helper()
-	list, err := os.ReadDir(g.proc(folder))
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	return len(list)
+	n, err := entriesOf(g.cmd.Process.Pid, folder)
+	must(g.t, err)
+	return n
+}
+
+// entriesOf returns the number of files in a folder of /proc/PID.
+func entriesOf(pid int, folder string) (int, error) {
+	list, err := os.ReadDir(proc(pid, folder))
+	return len(list), err
 }
 
 // goroutines ends the generator with SIGQUIT, on which Go prints all goroutines, and returns the number of those that
@@ -255,7 +266,7 @@ func (g *generator) goroutines() int {
 // cpu returns the processor time that the generator has used, to a hundredth of a second.
 func (g *generator) cpu() time.Duration {
 	g.t.Helper()
-	all, err := os.ReadFile(g.proc("stat"))
+	all, err := os.ReadFile(proc(g.cmd.Process.Pid, "stat"))
 	if err != nil {
 		g.t.Fatal(err)
 	}
