@@ -99,7 +99,7 @@ const parts = 5
 type rowSamples struct {
 	ttft, tpot, itl, e2e *Recorder
 	part                 [parts][]float64 // TTFT in milliseconds, by the slice in which a request was due
-	good                 int
+	good, average        int              // requests that kept every bound, and that kept them with the mean of their gaps
 }
 
 // row computes the row of the requests that were due between begin and end. Tokens count
@@ -119,9 +119,13 @@ func (l *load) row(slo SLO) LoadRow {
 		if slo.met(c) {
 			s.good++
 		}
+		if slo.onAverage().met(c) {
+			s.average++
+		}
 	}
 	r.TTFT, r.TPOT, r.ITL, r.E2E = s.ttft.Summary(), s.tpot.Summary(), s.itl.Summary(), s.e2e.Summary()
 	if slo != (SLO{}) {
+		r.Good, r.GoodOnAverage = s.good, s.average
 		r.GoodputPerS = new(float64(s.good) / l.length.Seconds())
 	}
 	for i := range s.part {

@@ -27,6 +27,7 @@ type Work struct {
 	Text      string
 	MaxTokens int
 	Cache     string // one of protocol.Cache…, the use of a prefix cache; empty: CacheOff
+	User      string // the name of the sender; empty: none. Peers are not told
 }
 
 // cache returns the use of a prefix cache.
@@ -102,7 +103,7 @@ func (r reel) Complete(ctx context.Context, w Work, arrived func()) (Ended, erro
 	var done client.Done
 	request := client.Request{
 		Prompt: w.Text, Tokens: w.Tokens, MaxTokens: &w.MaxTokens,
-		Temperature: new(0.0), IgnoreEOS: true, Cache: w.cache(), Done: &done,
+		Temperature: new(0.0), IgnoreEOS: true, Cache: w.cache(), User: w.User, Done: &done,
 		Draft: &client.Draft{Word: protocol.DraftOff}, // speculate measures guesses
 	}
 	tokens := 0

@@ -40,14 +40,19 @@ type LoadRow struct {
 	Concurrency int     `json:"concurrency,omitempty"` // of a closed loop
 	Rate        float64 `json:"rate,omitempty"`        // of an open loop, requests per second
 
-	Requests     int             `json:"requests"` // due in the measured time
-	Failed       int             `json:"failed"`
-	Failures     map[string]int  `json:"failures,omitempty"` // by error
-	Warmups      int             `json:"warmup_requests"`
-	WarmupS      float64         `json:"warmup_s"`
-	TokensPerS   float64         `json:"tokens_per_s"`   // of completions
-	RequestsPerS float64         `json:"requests_per_s"` // that ended
-	GoodputPerS  *float64        `json:"goodput_per_s,omitempty"`
+	Requests     int            `json:"requests"` // due in the measured time
+	Failed       int            `json:"failed"`
+	Failures     map[string]int `json:"failures,omitempty"` // by error
+	Warmups      int            `json:"warmup_requests"`
+	WarmupS      float64        `json:"warmup_s"`
+	TokensPerS   float64        `json:"tokens_per_s"`   // of completions
+	RequestsPerS float64        `json:"requests_per_s"` // that ended
+	GoodputPerS  *float64       `json:"goodput_per_s,omitempty"`
+	// Good is how many of Requests kept every bound of the SLO; GoodOnAverage, how many did if itl bounds the mean of a
+	// request's gaps in place of each.
+	Good          int `json:"good,omitempty"`
+	GoodOnAverage int `json:"good_on_average,omitempty"`
+
 	TTFT         Summary         `json:"ttft_ms"`
 	TPOT         Summary         `json:"tpot_ms"` // a request's mean time per token after the first
 	ITL          Summary         `json:"itl_ms"`
@@ -73,11 +78,8 @@ func MeasureThroughput(
 	}
 	report := &Throughput{
 		Head: Head{Kind: "throughput"}, DurationS: o.Duration.Seconds(), SLO: o.SLO.String(),
-		Prompt: o.Workload.Prompt.String(), Output: o.Workload.Output.String(),
 	}
-	if len(o.Workload.Lines) > 0 {
-		report.Prompt, report.Output = "file", "file"
-	}
+	report.Prompt, report.Output = o.Workload.lengths()
 	seen := make([]bursts, len(targets))
 	levels := o.levels()
 	for i, level := range levels {
@@ -186,18 +188,18 @@ func (t *Throughput) Tables() []Table {
 		Title: fmt.Sprintf("%s: prompts of %s tokens, completions of %s; %g s each; milliseconds at the client",
 			t.Provenance.Model, t.Prompt, t.Output, t.DurationS),
 		Columns: []string{
-			"load", "tok/s", "req/s", "goodput/s", "TTFT P50", "P99", "TPOT P50", "P99", "ITL P50", "P99", "max",
+			"load", "tok/s", "req/s", "goodput/s", "good", "on average", "TTFT P50", "P99", "TPOT P50", "P99", "ITL P50", "P99", "max",
 			"E2E P50", "P99", "requests", "failed",
 		},
 		Notes: t.notes(),
 	}
 	for i := range t.Rows {
 		r := &t.Rows[i]
-		goodput := "-"
+		goodput, good, average := "-", "-", "-"
 		if r.GoodputPerS != nil {
-			goodput = fmt.Sprintf("%.2f", *r.GoodputPerS)
+			goodput, good, average = fmt.Sprintf("%.2f", *r.GoodputPerS), r.share(r.Good), r.share(r.GoodOnAverage)
 		}
-		table.row(r.label(), r.TokensPerS, r.RequestsPerS, goodput, r.TTFT.P50, r.TTFT.P99, r.TPOT.P50, r.TPOT.P99,
+		table.row(r.label(), r.TokensPerS, r.RequestsPerS, goodput, good, average, r.TTFT.P50, r.TTFT.P99, r.TPOT.P50, r.TPOT.P99,
 			r.ITL.P50, r.ITL.P99, r.ITL.Max, r.E2E.P50, r.E2E.P99, r.Requests, r.Failed)
 	}
 	return []Table{table}
@@ -222,8 +224,43 @@ func (t *Throughput) Metrics() []Metric {
 	return all
 }
 
-// Charts returns charts of latency against throughput, with a point for each level.
+// share returns a part of the row's requests as text.
+func (r *LoadRow) share(n int) string {
+	return fmt.Sprintf("%.1f%%", 100*float64(n)/float64(max(1, r.Requests)))
+}
+
+// Charts returns charts of latency against throughput, with a point for each level, and before them one of goodput
+// against the rate of open loops, if there are two of them and an SLO.
 func (t *Throughput) Charts() []Chart {
+	if c := t.goodputChart(); len(c.Series) > 0 {
+		return append([]Chart{c}, t.latencyCharts()...)
+	}
+	return t.latencyCharts()
+}
+
+// goodputChart draws the rate of good requests against that of all.
+func (t *Throughput) goodputChart() Chart {
+	c := Chart{Title: "Goodput (" + t.SLO + ")", X: "requests/s, open loop", Y: "good requests/s"}
+	for _, target := range t.targets() {
+		each, average := Series{Name: target + ", every gap"}, Series{Name: target + ", gaps on average"}
+		for i := range t.Rows {
+			r := &t.Rows[i]
+			if r.Target != target || r.Rate == 0 || r.GoodputPerS == nil {
+				continue
+			}
+			each.X, each.Y = append(each.X, r.Rate), append(each.Y, *r.GoodputPerS)
+			average.X, average.Y = each.X, append(average.Y, float64(r.GoodOnAverage)/t.DurationS)
+		}
+		if len(each.X) > 1 {
+			c.add(each)
+			c.add(average)
+		}
+	}
+	return c
+}
+
+// latencyCharts draws latency against throughput.
+func (t *Throughput) latencyCharts() []Chart {
 	ttft := Chart{Title: "Time to first token against throughput", X: "tokens/s", Y: "TTFT, ms"}
 	itl := Chart{Title: "Time between tokens against throughput", X: "tokens/s", Y: "ITL, ms"}
 	for _, kind := range []string{"closed", "open"} {

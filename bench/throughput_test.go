@@ -240,7 +240,7 @@ func TestThroughputTable(t *testing.T) {
 	r := &Throughput{Head: Head{Provenance: Provenance{Model: "m"}}, Rows: []LoadRow{
 		{Target: "reel", Concurrency: 4, GoodputPerS: new(0.0)}, {Target: "x", Rate: 2.5, Failed: 3}}}
 	rows := r.Tables()[0].Rows
-	if fmt.Sprint(rows[0][0], rows[0][3], rows[1][0], rows[1][3], rows[1][14]) != "reel, 4 clients0.00x, 2.5/s-3" {
+	if fmt.Sprint(rows[0][0], rows[0][3], rows[1][0], rows[1][3], rows[1][16]) != "reel, 4 clients0.00x, 2.5/s-3" {
 		t.Errorf("got %q", rows)
 	}
 	charts := r.Charts()

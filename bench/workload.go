@@ -53,10 +53,13 @@ type Workload struct {
 
 // Line is a line of a workload file. Exactly one of the first three fields is given.
 type Line struct {
-	Prompt       string  `json:"prompt"`
-	Tokens       []int32 `json:"tokens"`
-	PromptTokens int     `json:"prompt_tokens"` // number of random tokens
+	Prompt       string  `json:"prompt,omitempty"`
+	Tokens       []int32 `json:"tokens,omitempty"`
+	PromptTokens int     `json:"prompt_tokens,omitempty"` // number of random tokens
 	OutputTokens int     `json:"output_tokens"`
+	// Conversation, if it is not 0, has the random tokens be the first of an endless text of that number.
+	Conversation int    `json:"conversation,omitempty"`
+	User         string `json:"user,omitempty"` // the name of the sender; empty: none
 }
 
 // ReadLines reads a JSONL file of Lines. Errors are those of the file, and ErrOptions with
@@ -106,6 +109,37 @@ func (l *Line) check() error {
 	return nil
 }
 
+// lengths describes the lengths of prompts and completions: ranges, or for lines ranges with their means.
+func (w *Workload) lengths() (prompts, outputs string) {
+	if len(w.Lines) == 0 {
+		return w.Prompt.String(), w.Output.String()
+	}
+	var p, o counts
+	for _, l := range w.Lines {
+		p.add(l.PromptTokens + len(l.Tokens))
+		o.add(l.OutputTokens)
+	}
+	if p.low == 0 {
+		return "file", o.String() // the tokens of a text are unknown
+	}
+	return p.String(), o.String()
+}
+
+// counts are the extremes and the mean of numbers.
+type counts struct{ low, high, sum, n int }
+
+func (c *counts) add(n int) {
+	if c.n == 0 || n < c.low {
+		c.low = n
+	}
+	c.high, c.sum, c.n = max(c.high, n), c.sum+n, c.n+1
+}
+
+// String returns the range and the mean.
+func (c *counts) String() string {
+	return fmt.Sprintf("%d-%d (mean %.0f)", c.low, c.high, float64(c.sum)/float64(c.n))
+}
+
 // check refuses lengths that exceed the context. It does not know the number of tokens of
 // a text.
 func (w *Workload) check(limits client.Limits) error {
@@ -124,13 +158,14 @@ func (w *Workload) check(limits client.Limits) error {
 type workSource struct {
 	Workload
 	vocab  int
+	seed   uint64
 	mu     sync.Mutex
 	random *rand.Rand
 	drawn  int
 }
 
 func newWorkSource(w Workload, vocab int, seed uint64) *workSource {
-	return &workSource{Workload: w, vocab: vocab, random: rand.New(rand.NewPCG(seed, 1))}
+	return &workSource{Workload: w, vocab: vocab, seed: seed, random: rand.New(rand.NewPCG(seed, 1))}
 }
 
 func (w *workSource) next() Work {
@@ -142,8 +177,11 @@ func (w *workSource) next() Work {
 			Cache: w.Cache}
 	}
 	l := w.Lines[(w.drawn-1)%len(w.Lines)]
-	work := Work{Text: l.Prompt, Tokens: l.Tokens, MaxTokens: l.OutputTokens, Cache: w.Cache}
-	if l.PromptTokens > 0 {
+	work := Work{Text: l.Prompt, Tokens: l.Tokens, MaxTokens: l.OutputTokens, Cache: w.Cache, User: l.User}
+	switch {
+	case l.PromptTokens > 0 && l.Conversation > 0:
+		work.Tokens = conversationTokens(w.seed, l.Conversation, l.PromptTokens, w.vocab)
+	case l.PromptTokens > 0:
 		work.Tokens = prompt(w.random, l.PromptTokens, w.vocab)
 	}
 	return work
@@ -152,6 +190,15 @@ func (w *workSource) next() Work {
 // SLO has the bounds that a completion has to keep to count as good; 0 means no bound.
 type SLO struct {
 	TTFT, ITL, TPOT, E2E time.Duration // ITL bounds every gap
+}
+
+// onAverage returns the bounds with that of every gap as one of their mean, TPOT.
+func (s SLO) onAverage() SLO {
+	if s.ITL > 0 && (s.TPOT == 0 || s.ITL < s.TPOT) {
+		s.TPOT = s.ITL
+	}
+	s.ITL = 0
+	return s
 }
 
 // ParseSLO parses bounds such as "ttft=200ms,itl=50ms"; tpot and e2e are possible too.

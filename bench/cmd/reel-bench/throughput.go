@@ -38,13 +38,17 @@ count from when a request was due. Several values make a sweep; --plot draws
 latency against throughput.
 
 A workload file (--workload) has one JSON object per line: {"prompt": "…"} or
-{"tokens": [1, 2]} or {"prompt_tokens": 128}, with "output_tokens": 64.`,
+{"tokens": [1, 2]} or {"prompt_tokens": 128}, with "output_tokens": 64; "user"
+names the sender, and prompts of one "conversation": 1 begin alike.`,
 		Args: s.words,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.parse(cmd.Flags()); err != nil {
 				return err
 			}
 			o.Progress = progress(cmd)
+			if len(o.Rates) > 0 {
+				s.connections = openConnections
+			}
 			report, err := throughput(cmd.Context(), &s, o.LoadOptions)
 			if err != nil {
 				return err
@@ -104,9 +108,7 @@ func (o *loadFlags) parse(flags *pflag.FlagSet) (err error) {
 
 // throughput opens the targets and measures them.
 func throughput(ctx context.Context, s *source, o bench.LoadOptions) (*bench.Throughput, error) {
-	if s.connections = bench.Connections(slices.Max(append(o.Concurrency, 1))); len(o.Rates) > 0 {
-		s.connections = max(s.connections, openConnections)
-	}
+	s.connections = max(s.connections, bench.Connections(slices.Max(append(o.Concurrency, 1))))
 	open, err := s.open(ctx)
 	if err != nil {
 		return nil, err
