@@ -26,6 +26,7 @@ type conn struct {
 	asksSleep atomic.Bool
 	log       zerolog.Logger
 	writes    *writeQueue
+	listed    atomic.Int32 // its requests in the outbox
 
 	hungUp atomic.Bool   // the reader stops at the next frame
 	hangup chan struct{} // closed when hungUp is set

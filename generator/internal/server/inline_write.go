@@ -16,9 +16,15 @@ const inlineRequests = 8
 // goroutine would have to be woken, too.
 func (r *request) Token(t engine.Token) {
 	if !r.writeInline(&t) {
-		r.mailbox.Token(t)
+		r.mailbox.put(t)
+		if !r.plain() || !r.c.server.outbox.add(r) {
+			r.mailbox.notify()
+		}
 	}
 }
+
+// plain reports whether a token of the request needs no more work than its text.
+func (r *request) plain() bool { return !r.params.HasLogprobs && !r.mayStop() }
 
 // Finish implements [engine.Sink]. It leaves the end to the request's goroutine, which
 // also counts and logs it.
@@ -31,7 +37,7 @@ func (r *request) mayStop() bool { return len(r.params.Stop) > 0 || r.text.read.
 // does nothing, if the request's goroutine is sending, if earlier tokens or frames are
 // unsent, or if the request needs more work than a token and its text.
 func (r *request) writeInline(t *engine.Token) bool {
-	if r.params.HasLogprobs || r.mayStop() || r.c.server.running.Load() > inlineRequests {
+	if !r.plain() || r.c.server.running.Load() > inlineRequests {
 		return false
 	}
 	if !r.sending.TryLock() {

@@ -26,8 +26,14 @@ func newMailbox() *mailbox {
 	return &mailbox{signal: make(chan struct{}, 1)}
 }
 
-// Token appends t. It copies Top, since the engine reuses that array.
+// Token appends t and wakes the goroutine that awaits. It copies Top, since the engine reuses that array.
 func (m *mailbox) Token(t engine.Token) {
+	m.put(t)
+	m.notify()
+}
+
+// put is Token without the wakeup.
+func (m *mailbox) put(t engine.Token) {
 	m.mu.Lock()
 	if len(t.Top) > 0 {
 		start := len(m.filled.tops)
@@ -36,7 +42,6 @@ func (m *mailbox) Token(t engine.Token) {
 	}
 	m.filled.tokens = append(m.filled.tokens, t)
 	m.mu.Unlock()
-	m.notify()
 }
 
 // Finish adds the end of the request.
@@ -72,4 +77,14 @@ func (m *mailbox) take() delivery {
 	got := m.filled
 	m.filled, m.spare = delivery{tokens: m.spare.tokens[:0], tops: m.spare.tops[:0]}, got
 	return got
+}
+
+// takeTokens is take without the finish, which stays.
+func (m *mailbox) takeTokens() []engine.Token {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	got := m.filled
+	m.filled = delivery{tokens: m.spare.tokens[:0], tops: m.spare.tops[:0], finish: got.finish}
+	got.finish, m.spare = nil, got
+	return got.tokens
 }

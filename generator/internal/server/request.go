@@ -28,6 +28,7 @@ type request struct {
 	handle  atomic.Uint64      // the engine's; 0: not submitted
 	form    form               // of the completion; nil: any
 	abort   context.CancelFunc // ends the compiling of the format; nil: there is none
+	listed  bool               // in the outbox, whose mu guards it
 
 	// sending guards the fields below. The goroutine that turns tokens into frames holds
 	// it. It is held from the start until the prompt's echo is queued.

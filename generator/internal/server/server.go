@@ -65,6 +65,7 @@ type Server struct {
 	compiles    *fairSemaphore // permits to compile formats
 	counts      counts
 	activity    activity
+	outbox      outbox
 	rereads     *rereader
 	closing     context.Context         // ends with engine.ErrShutdown when Close begins
 	beginClose  context.CancelCauseFunc // of closing
@@ -179,6 +180,7 @@ func (s *Server) Close(ctx context.Context) error {
 			err = ctx.Err()
 		}
 	}
+	s.outbox.close()
 	close(s.closed)
 	return err
 }

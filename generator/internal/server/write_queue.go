@@ -66,6 +66,40 @@ func (q *writeQueue) add(frames []byte) (overflow bool) {
 	return false
 }
 
+// put queues whole frames as add does, and leaves it to push to send them.
+func (q *writeQueue) put(frames []byte) (overflow bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	unsent := q.unsent()
+	switch {
+	case q.closing:
+		return false
+	case unsent > 0 && unsent+len(frames) > q.limit:
+		return true
+	}
+	q.queued = append(q.queued, frames...)
+	return false
+}
+
+// push passes the queued frames to the kernel, as far as it takes them at once. The writer sends the rest.
+func (q *writeQueue) push() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.queued) == 0 {
+		return
+	}
+	if q.writing == 0 && q.inline != nil && !q.closing {
+		rest := copy(q.queued, q.queued[q.inline.write(q.queued):])
+		q.queued = q.queued[:rest]
+	}
+	switch {
+	case len(q.queued) > 0:
+		q.changed.Signal()
+	case cap(q.queued) > keepBuffer:
+		q.queued = nil
+	}
+}
+
 // unsent returns the number of bytes that the kernel has not taken; q.mu is held.
 func (q *writeQueue) unsent() int { return len(q.queued) + q.writing }
 
