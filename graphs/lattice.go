@@ -33,7 +33,8 @@ func DefaultCounts(chunk int) []int {
 }
 
 // decodeBuckets returns the row counts 1, 2, 3, 4, then every 4th up to 16, every 8th
-// up to 64, every 16th above, and batch itself.
+// up to 64, every 32nd above, and batch itself. Above 64 a start would take longer with
+// more of them, and few engines run so many sequences: the roller captures what is used.
 func decodeBuckets(batch int) []int {
 	var buckets []int
 	for n := 1; n < batch; {
@@ -46,7 +47,7 @@ func decodeBuckets(batch int) []int {
 		case n < 64:
 			n += 8
 		default:
-			n += 16
+			n += 32
 		}
 	}
 	return append(buckets, batch)

@@ -111,7 +111,7 @@ func Settings(o *Options) []*Setting {
 			"alone; with host, so many simulated ones share it)", "list", "", gpuList(&o.GPUs)},
 		{"max-seq-len", "tokens of prompt and completion together (0: the model's context)",
 			"n", "0", number(&o.MaxSeqLen, protocol.MaxElements)},
-		{"max-batch", "sequences that run at once; one user never runs more (0: what suits the device)",
+		{"max-batch", "sequences that run at once; one user never runs more (0: what suits the device: 64, on a GPU with memory for it 256)",
 			"n", "0", number(&o.MaxBatch, 4096)},
 		{"precapture", "prompt token counts whose graphs are captured at start, as in 1-50,64; auto: 1-50, " +
 			"then multiples of 16",

@@ -108,6 +108,9 @@ func (o Options) Lattice() []graphs.Key {
 	return keys
 }
 
+// Prompts returns the most prompts that end in one prefill step, which are its sampled rows.
+func (o Options) Prompts() int { return min(o.MaxBatch, scheduler.MaxPrompts) }
+
 // Geometry returns the step memory that an engine takes; without a guard.
 func (o Options) Geometry() model.Geometry {
 	return model.Geometry{MaxRows: max(o.Chunk, o.slots()), Slots: o.slots(), MaxSamples: max(o.slots(), o.verifyRows()),
@@ -163,13 +166,13 @@ func (e *Engine) identity() graphs.Identity {
 	return i
 }
 
-// pass launches the forward pass of a key's shape. A prefill step samples at most MaxBatch rows; the scheduler
-// guarantees it.
+// pass launches the forward pass of a key's shape. A prefill step samples at most Options.Prompts rows; the
+// scheduler guarantees it.
 func (e *Engine) pass(s device.Stream, k graphs.Key) error {
 	shape := model.Shape{Class: kernels.Decode, Rows: k.Tokens(), Samples: min(k.Tokens(), e.opts.slots())}
 	switch k.Class {
 	case graphs.PrefillClass:
-		shape.Class, shape.Samples = kernels.Prefill, min(k.Tokens(), e.opts.MaxBatch)
+		shape.Class, shape.Samples = kernels.Prefill, min(k.Tokens(), e.opts.Prompts())
 	case graphs.VerifyClass:
 		shape.Samples, shape.Queries = k.Tokens(), int(k.Queries)
 	case graphs.DecodeClass:

@@ -18,11 +18,12 @@ const ringSlots = 2
 
 // rig runs the ops of passes, each kind by itself, on its own step memory.
 type rig struct {
-	dev    device.Device
-	stream device.Stream
-	model  *model.Model
-	memory *model.StepMemory
-	staged uint64 // descriptors that the device has taken
+	dev     device.Device
+	stream  device.Stream
+	model   *model.Model
+	memory  *model.StepMemory
+	prompts int    // the most prompts that end in a step
+	staged  uint64 // descriptors that the device has taken
 }
 
 // newRig allocates the memory that the passes need.
@@ -34,7 +35,7 @@ func newRig(l *assembly.Prepared, passes []pass) (*rig, error) {
 		g.MaxRows, g.Context = max(g.MaxRows, p.rows), max(g.Context, p.context)
 		g.Pages = max(g.Pages, p.sequences()*((p.context+g.PageTokens-1)/g.PageTokens))
 	}
-	r := &rig{dev: l.Hardware.Device, model: l.Model}
+	r := &rig{dev: l.Hardware.Device, model: l.Model, prompts: e.Prompts()}
 	var err error
 	if r.stream, err = r.dev.NewStream(); err != nil {
 		return nil, err
@@ -120,7 +121,7 @@ func (r *rig) ops(p pass) ([]device.Op, error) {
 	var pass recorder
 	shape := r.shape(p.rows)
 	if p.phase == "prefill" {
-		shape.Class = kernels.Prefill
+		shape.Class, shape.Samples = kernels.Prefill, min(p.rows, r.prompts)
 	}
 	err := r.model.Forward(&pass, r.memory, shape)
 	return pass.ops, err

@@ -206,9 +206,9 @@ func layerNodes(c model.Config) int {
 }
 
 // choose returns the context and the batch: the flags' values, or the model's context and
-// the device's default batch.
-func (p Planner) choose() (context, batch int, err error) {
-	context, batch = p.Config.Context, p.Profile.maxBatch
+// the default batch for a budget.
+func (p Planner) choose(budget int64) (context, batch int, err error) {
+	context = p.Config.Context
 	if p.Options.MaxSeqLen > context {
 		why := ""
 		if reason := p.Config.ContextReason; reason != "" {
@@ -223,9 +223,26 @@ func (p Planner) choose() (context, batch int, err error) {
 		return 0, 0, fmt.Errorf("a context of %d token holds no prompt and completion: raise --max-seq-len", context)
 	}
 	if p.Options.MaxBatch > 0 {
-		batch = p.Options.MaxBatch
+		return context, p.Options.MaxBatch, nil
 	}
-	return context, batch, nil
+	return context, p.defaultBatch(context, budget), nil
+}
+
+// batchTokens is the length of the sequences that the KV pool holds a default batch of, on average.
+const batchTokens = 256
+
+// defaultBatch returns the largest batch, from the profile's default in steps of 64, of which each sequence has pages
+// for batchTokens tokens, or for the whole context if that is shorter. More slots than that would take memory from the
+// pages that they wait for.
+func (p Planner) defaultBatch(context int, budget int64) int {
+	batch := p.Profile.maxBatch
+	for ; batch > p.Profile.minBatch; batch -= 64 {
+		s := p.size(context, batch, budget)
+		if s.Pages >= int64(batch)*min(s.longest, batchTokens/pageTokens) {
+			break
+		}
+	}
+	return max(batch, p.Profile.minBatch)
 }
 
 // chunk returns the most prompt tokens of a step, at most the tokens of all sequences.
@@ -234,7 +251,7 @@ func (p Planner) chunk(context, batch int) int { return min(p.Profile.chunk, con
 // Plan sizes the engine for budget bytes, overhead included. If not even one sequence fits,
 // the error is [config.ErrNoRoom] and says which setting to lower.
 func (p Planner) Plan(budget int64) (Sizes, engine.Options, error) {
-	context, batch, err := p.choose()
+	context, batch, err := p.choose(budget)
 	if err == nil && p.Profile.Packed {
 		err = p.checkPacked()
 	}

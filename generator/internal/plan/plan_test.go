@@ -169,6 +169,34 @@ func TestPlanKeepsTheBudget(t *testing.T) {
 	}
 }
 
+// The default batch is as large as the KV pool has 256 tokens for each sequence, and the flag wins.
+func TestDefaultBatch(t *testing.T) {
+	llama := model.Config{Name: "llama", Vocab: 32000, Hidden: 4096, Inner: 11008, Layers: 32, Heads: 32, KVHeads: 32,
+		HeadDim: 128, Context: 4096, RMSNormEps: 1e-5, RoPETheta: 1e4}
+	for _, c := range []struct {
+		config  model.Config
+		profile Profile
+		gib     int64
+		options config.Options
+		want    int
+	}{
+		{llama, GPUProfile, 80, config.Options{}, 256},
+		{llama, GPUProfile, 40, config.Options{}, 192},
+		{llama, GPUProfile, 24, config.Options{}, 64},
+		{llama, GPUProfile, 24, config.Options{MaxBatch: 300}, 300},
+		{llama, GPUProfile, 24, config.Options{MaxSeqLen: 64}, 256}, // four pages hold a whole sequence
+		{qwen, GPUProfile, 8, config.Options{}, 256},
+		{qwen, HostProfile, 80, config.Options{}, 64},
+	} {
+		c.options.MaxGraphs = 1024
+		_, o, err := Planner{Config: c.config, Profile: c.profile, Options: c.options}.Plan(c.gib << 30)
+		if err != nil || o.MaxBatch != c.want {
+			t.Errorf("%s on %s in %d GiB, %+v: a batch of %d, %v, wants %d", c.config.Name, c.profile.kind, c.gib, c.options,
+				o.MaxBatch, err, c.want)
+		}
+	}
+}
+
 // The reserve leaves one user a sequence of the longest context, and seven eighths of the
 // pages or as many as its batch can use. With enough memory it has all its pages.
 func TestReserveLeavesOneUserItsOwn(t *testing.T) {

@@ -19,6 +19,10 @@ import (
 // ErrFull reports a full queue. The sequence was not taken.
 var ErrFull = errors.New("scheduler: queue is full")
 
+// MaxPrompts is the most prompts that end in one prefill step. A prefill pass has as many rows that are sampled, padding
+// included, so more would cost the passes of single prompts.
+const MaxPrompts = 64
+
 // Options are the limits of a Scheduler.
 type Options struct {
 	MaxBatch   int // slots for everybody; one user never holds more

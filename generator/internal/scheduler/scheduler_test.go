@@ -71,6 +71,22 @@ func TestPromptGoesInChunks(t *testing.T) {
 	}
 }
 
+// No more prompts end in a step than a prefill pass samples, though the chunk and the batch have room.
+func TestPromptsThatEndInAStep(t *testing.T) {
+	s := mustNew(t, Options{MaxBatch: 200, MaxQueue: 200, Chunk: 512, Context: 32, PageTokens: 16, Pages: 512, InFlight: 1})
+	for range 150 {
+		_ = s.Add(&Sequence{Prompt: prompt(2), MaxTokens: 1})
+	}
+	var ended []int
+	for b := s.Next(); b != nil; b = s.Next() {
+		ended = append(ended, len(b.Sampled))
+		s.Complete(b.Step.Number)
+	}
+	if want := []int{MaxPrompts, MaxPrompts, 150 - 2*MaxPrompts}; !slices.Equal(ended, want) {
+		t.Errorf("%v prompts ended in the steps, wants %v", ended, want)
+	}
+}
+
 // A long prompt does not hold up sequences that decode.
 func TestPrefillAlternatesWithDecode(t *testing.T) {
 	s := mustNew(t, small())

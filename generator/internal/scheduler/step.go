@@ -106,10 +106,11 @@ func (s *Scheduler) popSlot(q *Sequence) {
 	q.generation = s.generations[q.slot]
 }
 
-// prefill fills a chunk with prompt tokens, in the order of the shares. At most MaxBatch prompts may end in one
-// step, since a prefill pass samples no more rows.
+// prefill fills a chunk with prompt tokens, in the order of the shares. At most MaxPrompts and MaxBatch prompts may end
+// in one step, since a prefill pass samples no more rows.
 func (s *Scheduler) prefill(b *Batch) {
-	for q := s.nextPrompt(); q != nil && len(b.Step.Rows) < s.Chunk && len(b.Sampled) < s.MaxBatch; q = s.nextPrompt() {
+	most := min(s.MaxBatch, MaxPrompts)
+	for q := s.nextPrompt(); q != nil && len(b.Step.Rows) < s.Chunk && len(b.Sampled) < most; q = s.nextPrompt() {
 		if !s.findMore(q) || s.lacksMask(q) || !s.prepareSlot(b, q) {
 			q.heldBack = s.rounds
 			continue
