@@ -6,9 +6,9 @@ import "time"
 const (
 	MaxFrame       = 4 << 20 // bytes of a frame's body
 	MaxDepth       = 16      // nested maps and arrays in a frame
-	MaxConnections = 128     // connections per user; twice as many per generator
+	MaxConnections = 128     // connections per user; twice as many per generator; a generator may announce others
 	MaxRequests    = 64      // running and queued requests per connection
-	MaxQueue       = 512     // queued requests per user; twice as many per generator
+	MaxQueue       = 512     // queued requests per user; likewise
 	MaxStops       = 16      // stop strings per request
 	MaxStopBytes   = 256     // bytes of one stop string
 	MaxMessages    = 4096    // messages of a conversation

@@ -58,8 +58,9 @@ func Load(_ context.Context, o config.Options, progress func(float64, string)) (
 	}
 	loaded.Model = server.Model{Name: l.Name, Device: l.Hardware.Name(), Engine: e,
 		Tokenizer: l.tokenizer, NewDecoder: l.decoder, Reread: rereadMode(o, l.Hardware.Packed),
-		Limits: protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: l.Model.Config.Vocab},
-		Shape:  ShapeOf(l.Model), Machine: l.Hardware.Machine, Identity: identity.String,
+		Limits: protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: l.Model.Config.Vocab,
+			Queue: opts.MaxQueue},
+		Shape: ShapeOf(l.Model), Machine: l.Hardware.Machine, Identity: identity.String,
 		Planned: l.sizes.AtStart(), Taken: l.Hardware.Taken, Memory: l.planned()}
 	loaded.NotFinite = func(ctx context.Context) error { return l.notFinite(ctx, o) }
 	if w := loaded.Weights; w != nil {

@@ -37,6 +37,7 @@ type Options struct {
 	Settings       string // file of variables, read again at SIGHUP
 	MaxConnections int    // of one user; 0: the protocol's bound
 	MaxRequests    int    // of one connection; 0: the protocol's bound
+	MaxQueue       int    // requests of one user that wait; 0: the protocol's bound
 
 	ChatTemplate string // file of a chat template in place of the checkpoint's; empty: the checkpoint's
 
@@ -95,6 +96,13 @@ func (s *Setting) Variable() string {
 	return "REEL_" + strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_"))
 }
 
+// What --max-connections and --max-queue may be at most. A connection takes a descriptor, of which the service may have
+// 4,096.
+const (
+	mostConnections = 1024
+	mostQueued      = 4096
+)
+
 // Settings returns all settings, which store their values in o, and sets the defaults.
 func Settings(o *Options) []*Setting {
 	list := []*Setting{
@@ -111,7 +119,8 @@ func Settings(o *Options) []*Setting {
 			"alone; with host, so many simulated ones share it)", "list", "", gpuList(&o.GPUs)},
 		{"max-seq-len", "tokens of prompt and completion together (0: the model's context)",
 			"n", "0", number(&o.MaxSeqLen, protocol.MaxElements)},
-		{"max-batch", "sequences that run at once; one user never runs more (0: what suits the device: 64, on a GPU with memory for it 256)",
+		{"max-batch", "sequences that run at once; one user never runs more (0: what suits the device: 64, or 256 on a GPU " +
+			"with memory for them)",
 			"n", "0", number(&o.MaxBatch, 4096)},
 		{"precapture", "prompt token counts whose graphs are captured at start, as in 1-50,64; auto: 1-50, " +
 			"then multiples of 16",
@@ -152,11 +161,16 @@ func Settings(o *Options) []*Setting {
 			"(default: none)",
 			"address", "", metricsAddress(&o.Metrics)},
 		{"max-connections",
-			"connections that a user may have, at most " + strconv.Itoa(protocol.MaxConnections) + " (0: that many)",
-			"n", "0", number(&o.MaxConnections, protocol.MaxConnections)},
+			"connections that a user may have, at most " + strconv.Itoa(mostConnections) + "; all users may have twice as " +
+				"many (0: " + strconv.Itoa(protocol.MaxConnections) + ")",
+			"n", "0", number(&o.MaxConnections, mostConnections)},
 		{"max-requests",
 			"requests that a connection may run, at most " + strconv.Itoa(protocol.MaxRequests) + " (0: that many)",
 			"n", "0", number(&o.MaxRequests, protocol.MaxRequests)},
+		{"max-queue",
+			"requests of a user that may wait, at most " + strconv.Itoa(mostQueued) + "; of all users twice as many (0: " +
+				strconv.Itoa(protocol.MaxQueue) + ")",
+			"n", "0", number(&o.MaxQueue, mostQueued)},
 		{"idle-exit", "time without a request after which the generator ends, as in 10m; the next request starts it " +
 			"again (0: never; needs a service manager's socket)",
 			"time", "0", duration(&o.IdleExit)},

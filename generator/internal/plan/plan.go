@@ -2,6 +2,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 
 	"reel.internal/reel/generator/internal/config"
@@ -271,7 +272,7 @@ func (p Planner) Plan(budget int64) (Sizes, engine.Options, error) {
 // engineOptions returns the engine's options as far as they don't depend on the budget.
 func (p Planner) engineOptions(context, batch int) engine.Options {
 	draft, drafter := p.draftOptions()
-	return engine.Options{Context: context, MaxBatch: batch, Reserve: reserveSlots(batch), MaxQueue: protocol.MaxQueue,
+	return engine.Options{Context: context, MaxBatch: batch, Reserve: reserveSlots(batch), MaxQueue: cmp.Or(p.Options.MaxQueue, protocol.MaxQueue),
 		Chunk: p.chunk(context, batch), PageTokens: pageTokens, KVType: p.Profile.kvType,
 		Precapture: p.Options.Precapture, CacheScope: cacheScopes[p.Options.CacheScope],
 		MaxGraphs: p.Options.MaxGraphs, NoRoller: p.Options.Roller == "off", Embeddings: p.Config.Embedding != nil,

@@ -166,7 +166,10 @@ func serveTiny(t *testing.T, change func(*bounds)) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, vocab := tinyEngine(t)
+	e, vocab := tinyEngine(t, device.HostOptions{}, engine.Options{
+		Context: 1024, MaxBatch: 8, MaxQueue: 64, Chunk: 128, PageTokens: 16, Pages: 512,
+		MaxGraphs: 16, GraphMemory: 1 << 30,
+	})
 	f := newFixture(t, change)
 	f.identify = func(sock *net.UnixConn) (peer, error) {
 		p, err := peerOf(sock)
@@ -182,8 +185,8 @@ func serveTiny(t *testing.T, change func(*bounds)) *fixture {
 	return f
 }
 
-// tinyEngine starts an engine that runs until the test ends.
-func tinyEngine(t *testing.T) (e *engine.Engine, vocab int) {
+// tinyEngine starts an engine of the embedded model that runs until the test ends.
+func tinyEngine(t *testing.T, d device.HostOptions, o engine.Options) (e *engine.Engine, vocab int) {
 	t.Helper()
 	raw, err := tiny.Files.ReadFile("config.json")
 	if err != nil {
@@ -197,15 +200,12 @@ func tinyEngine(t *testing.T) (e *engine.Engine, vocab int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	host := device.NewHost(device.HostOptions{})
+	host := device.NewHost(d)
 	m, err := model.Load(host, config, tensors, func(float64) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err = engine.New(host, m, engine.Options{
-		Context: 1024, MaxBatch: 8, MaxQueue: 64, Chunk: 128, PageTokens: 16, Pages: 512,
-		MaxGraphs: 16, GraphMemory: 1 << 30,
-	})
+	e, err = engine.New(host, m, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func (s *Server) limits(m *Model) protocol.Limits {
 	l.Frame = protocol.MaxFrame
 	l.Requests = s.bounds.requests
 	l.Connections = s.bounds.connections
-	l.Queue = protocol.MaxQueue
+	l.Queue = orDefault(l.Queue, protocol.MaxQueue)
 	return l
 }
 

@@ -88,7 +88,7 @@ type Model struct {
 	Reread RereadMode
 	// NewDecoder returns a decoder for the text that follows the tokens in after.
 	NewDecoder func(after []int32) Decoder
-	// Limits needs Context, MaxBatch and Vocab; the server adds its own.
+	// Limits needs Context, MaxBatch and Vocab, and Queue if it is not the protocol's; the server adds its own.
 	Limits protocol.Limits
 	Shape  protocol.Shape
 	// Planned is the plan's size of the ready model's device memory, in bytes; 0: there
