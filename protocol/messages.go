@@ -446,6 +446,9 @@ type Steps struct {
 	// Both were added to version 1.
 	Rereads      uint64 `msgpack:"rereads,omitempty" json:"rereads"`
 	RereadTokens uint64 `msgpack:"reread_tokens,omitempty" json:"reread_tokens"`
+	// HostUS is the time in microseconds that the engine's thread worked between its waits for steps. It was added
+	// to version 1.
+	HostUS uint64 `msgpack:"host_us,omitempty" json:"host_us"`
 }
 
 // GraphPool describes the captured graphs. Counts are since the generator started.

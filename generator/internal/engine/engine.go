@@ -122,6 +122,8 @@ type Engine struct {
 	host      hostTier
 	files     files
 	next      uint64              // number of the next step
+	resumed   time.Time           // the end of the last wait for a step; zero while none is in flight
+	worked    time.Duration       // between waits for steps, so far
 	result    kernels.Record      // the record read last; kept to reuse its memory
 	drawn     []int32             // a step's results of one sequence with a format; kept to reuse its memory
 	restores  []kernels.SlotState // of the step being enqueued; kept likewise

@@ -121,6 +121,7 @@ func (e *Engine) iterate() error {
 		return err
 	}
 	if len(e.inFlight) == 0 {
+		e.resumed = time.Time{}
 		e.pool.Maintain(e.next, false)
 		e.publish()
 		return e.waitForWork()
@@ -254,7 +255,12 @@ func key(b *scheduler.Batch) graphs.Key {
 // completeOldest waits for the oldest step in flight and takes it off the list.
 func (e *Engine) completeOldest() (stepInFlight, error) {
 	step := e.inFlight[0]
-	if err := e.events[step.batch.Step.Number%depth].Synchronize(); err != nil {
+	waits := time.Now()
+	if !e.resumed.IsZero() {
+		e.worked += waits.Sub(e.resumed)
+	}
+	err := e.events[step.batch.Step.Number%depth].Synchronize()
+	if e.resumed = time.Now(); err != nil {
 		return step, err
 	}
 	copy(e.inFlight, e.inFlight[1:])

@@ -136,7 +136,7 @@ func (e *Engine) publish() {
 
 // snapshot does the work of publish for a caller that holds e.mu.
 func (e *Engine) snapshot() {
-	e.stats.Requests.Running = e.sched.Running()
+	e.stats.Requests.Running, e.stats.Steps.HostUS = e.sched.Running(), uint64(e.worked.Microseconds())
 	e.stats.KV.Used = e.opts.Pages - e.sched.FreePages()
 	c, movedOut, movedIn := e.sched.Cache()
 	k := &e.stats.KV

@@ -89,6 +89,8 @@ var statusFigures = []figure[status]{
 	}, "source"),
 	total("reread_tokens", "Tokens of answers that were read again for later prompts while nobody waited.",
 		one(func(s status) uint64 { return s.Steps.RereadTokens })),
+	total("engine_thread_seconds", "Time that the engine's thread worked between its waits for steps.",
+		one(func(s status) float64 { return float64(s.Steps.HostUS) / 1e6 })),
 	total("draft_steps", "Steps that checked guesses for a request, by what guessed and how many.",
 		func(s status, to emit) {
 			for _, c := range s.Drafts.Counts {

@@ -27,7 +27,7 @@ func fullStatus() *protocol.Status {
 			Errors: 71},
 		Limits: protocol.Limits{MaxBatch: 8},
 		Steps: protocol.Steps{
-			Prefill: 5, Decode: 70, Tokens: 99, Rereads: 7, RereadTokens: 800,
+			Prefill: 5, Decode: 70, Tokens: 99, Rereads: 7, RereadTokens: 800, HostUS: 2500000,
 			Graphs: protocol.Graphs{Precaptured: 65, Rolled: 4, Padded: 19, Eager: 5},
 		},
 		Graphs: protocol.GraphPool{
@@ -139,6 +139,7 @@ func TestValues(t *testing.T) {
 		{"reel_cache_prompt_tokens_total", "cached", 4000},
 		{"reel_cache_prompt_tokens_total", "computed", 1016},
 		{"reel_reread_tokens_total", "", 800},
+		{"reel_engine_thread_seconds_total", "", 2.5},
 		{"reel_graphs_live", "", 127},
 		{"reel_graphs_captured_total", "serving", 45},
 		{"reel_graphs_evicted_total", "", 15},
