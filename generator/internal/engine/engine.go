@@ -1,9 +1,9 @@
 // Package engine runs the model. It owns the device, forms steps with the scheduler, launches them, and gives each
 // sampled token to its request's Sink.
 //
-// request.go holds the types of requests, and queue.go decides which are accepted. loop.go is the loop, sequence.go a
-// request's life in it, and wakeup.go how an idle loop is woken. start.go allocates, captures and frees. relocate.go
-// moves KV pages, host_tier.go copies them to host memory and back, and files.go reads and writes those in files.
+// request.go holds the types of requests, and queue.go decides which are accepted. loop.go is the loop, ahead.go says
+// how many steps it has in flight, sequence.go is a request's life in it, and wakeup.go how an idle loop is woken.
+// start.go allocates, captures and frees. relocate.go moves KV pages, host_tier.go copies them to host memory and back, and files.go reads and writes those in files.
 // format.go bounds what a request draws by masks, and mask_wait.go waits for them a moment.
 // draft.go has tokens guessed ahead, draft_model.go by a second model. cached.go counts a user's pages. reread.go
 // computes pages for later prompts while nobody waits. check.go proves that the pass can be captured.
@@ -124,6 +124,7 @@ type Engine struct {
 	next      uint64              // number of the next step
 	resumed   time.Time           // the end of the last wait for a step; zero while none is in flight
 	worked    time.Duration       // between waits for steps, so far
+	pace      time.Duration       // of the last decode step
 	result    kernels.Record      // the record read last; kept to reuse its memory
 	drawn     []int32             // a step's results of one sequence with a format; kept to reuse its memory
 	restores  []kernels.SlotState // of the step being enqueued; kept likewise

@@ -16,7 +16,7 @@ import (
 type stepInFlight struct {
 	batch    *scheduler.Batch
 	plan     graphs.Plan
-	enqueued time.Time // if there are drafts
+	enqueued time.Time
 }
 
 // Run serves requests until Stop, Fail or a failure of the device. It locks its goroutine to a thread, since a
@@ -105,7 +105,7 @@ func (e *Engine) finishCopies() error {
 	return nil
 }
 
-// iterate forms and enqueues steps until depth are in flight, waits for the oldest, and hands out its tokens
+// iterate forms and enqueues steps until enough are in flight, waits for the oldest, and hands out its tokens
 // while the next one runs. With no step in flight it waits for work instead.
 func (e *Engine) iterate() error {
 	if err := e.formAndEnqueue(); err != nil {
@@ -179,9 +179,9 @@ func (e *Engine) apply(commands []command, failed error) error {
 	return failed
 }
 
-// formAndEnqueue forms steps and enqueues them until depth are in flight or no sequence has work.
+// formAndEnqueue forms steps and enqueues them until as many are in flight as may be, or no sequence has work.
 func (e *Engine) formAndEnqueue() error {
-	for len(e.inFlight) < depth {
+	for len(e.inFlight) < e.ahead() {
 		b := e.sched.Next()
 		e.noteJoined(e.sched.Joined())
 		if b == nil {
@@ -218,11 +218,7 @@ func (e *Engine) enqueue(b *scheduler.Batch) error {
 	if err := e.pool.Launch(e.stream, plan, b.Step.Number); err != nil {
 		return err
 	}
-	step := stepInFlight{batch: b, plan: plan}
-	if e.drafts.policy != nil {
-		step.enqueued = time.Now()
-	}
-	e.inFlight = append(e.inFlight, step)
+	e.inFlight = append(e.inFlight, stepInFlight{batch: b, plan: plan, enqueued: time.Now()})
 	e.next = b.Step.Number + 1
 	return e.stream.Record(e.events[b.Step.Number%depth])
 }
@@ -255,14 +251,13 @@ func key(b *scheduler.Batch) graphs.Key {
 // completeOldest waits for the oldest step in flight and takes it off the list.
 func (e *Engine) completeOldest() (stepInFlight, error) {
 	step := e.inFlight[0]
-	waits := time.Now()
 	if !e.resumed.IsZero() {
-		e.worked += waits.Sub(e.resumed)
+		e.worked += time.Since(e.resumed)
 	}
-	err := e.events[step.batch.Step.Number%depth].Synchronize()
-	if e.resumed = time.Now(); err != nil {
+	if err := e.events[step.batch.Step.Number%depth].Synchronize(); err != nil {
 		return step, err
 	}
+	e.noteStep(step, time.Now())
 	copy(e.inFlight, e.inFlight[1:])
 	e.inFlight = e.inFlight[:len(e.inFlight)-1]
 	return step, nil

@@ -1,0 +1,29 @@
+package engine
+
+import "time"
+
+// slowStep is the time of a decode step from which a sequence alone has one step in flight.
+const slowStep = 10 * time.Millisecond
+
+// ahead returns how many steps may be in flight. A second one hides the time of the engine's thread, some hundredths of a
+// millisecond. But the host learns of an end of sequence after it has enqueued the next step, and a prompt that comes
+// then waits for a row that nobody wants: with slow steps and no other sequence, that costs more than it hides.
+func (e *Engine) ahead() int {
+	if e.pace >= slowStep && e.sched.Running() <= 1 {
+		return 1
+	}
+	return depth
+}
+
+// noteStep notes when a step completed, and how long it ran if it is a decode step. The step before it completed at
+// e.resumed.
+func (e *Engine) noteStep(step stepInFlight, now time.Time) {
+	begun := step.enqueued
+	if e.resumed.After(begun) {
+		begun = e.resumed
+	}
+	if b := step.batch; !b.Prefill && len(b.Served) > 0 {
+		e.pace = now.Sub(begun)
+	}
+	e.resumed = now
+}
