@@ -317,9 +317,20 @@ page-picture: programs gateway ## take README's picture of the page beside the e
 		$(GO) test -count=1 -tags browser ./client/gateway -run TestPagePicture
 
 .PHONY: bench-check
-bench-check: ## the README's table and plot are those of bench/results
+bench-check: ## the README's table and plot are those of bench/results, and goodput can be measured
 	@$(MAKE) all >&2
 	@'$(BIN)/reel-bench' report --check
+	@$(MAKE) goodput RATES=4,8 GOODPUT='--lossless --duration 1s --warmup 200ms --slo ttft=1m,itl=1m --plot .build/goodput.svg' >&2
+
+# A twentieth of the measurement that is worth reporting; for a GPU, give the model and longer conversations by hand:
+# reel-bench goodput --model DIR.
+RATES   ?= 4,8,16,24,32
+GOODPUT ?= --duration 10s --warmup 3s
+.PHONY: goodput
+goodput: ## goodput of the embedded model on this machine's processors, by rate of requests (RATES)
+	@$(MAKE) all >&2
+	@mkdir -p .build
+	@'$(BIN)/reel-bench' goodput --start --device host --rate '$(RATES)' --scale 0.25 --context 500 $(GOODPUT)
 
 .PHONY: readiness
 readiness: ## every op can be captured, and every replay equals the eager run

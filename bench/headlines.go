@@ -145,6 +145,7 @@ func summary(r Result) string {
 		best := slices.MaxFunc(r.Rows, func(a, b LoadRow) int { return cmp.Compare(a.TokensPerS, b.TokensPerS) })
 		parts = append(parts, fmt.Sprintf("up to %.0f tok/s (%s; TTFT P99 %.1f ms, ITL P99 %.1f ms)",
 			best.TokensPerS, best.label(), best.TTFT.P99, best.ITL.P99))
+		parts = append(parts, r.goodSummary()...)
 	case *Startup:
 		parts = append(parts, fmt.Sprintf("%.2f s from exec to welcome, %.2f s to the first token",
 			r.Welcome.P50/1000, r.Token.P50/1000))

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -156,6 +157,19 @@ func (o *LoadOptions) level(ctx context.Context, t Target, vocab int, at level, 
 	return row
 }
 
+// ErrLost means that requests failed.
+var ErrLost = errors.New("requests failed")
+
+// Lossless returns ErrLost with the first row whose requests did not all end well.
+func (t *Throughput) Lossless() error {
+	for i := range t.Rows {
+		if r := &t.Rows[i]; r.Failed > 0 || r.Requests == 0 {
+			return fmt.Errorf("%w: %s: %d of %d: %v", ErrLost, r.label(), r.Failed, r.Requests, r.Failures)
+		}
+	}
+	return nil
+}
+
 // warnOfFailures adds a warning for each row with failures.
 func (t *Throughput) warnOfFailures() {
 	for i := range t.Rows {
@@ -236,6 +250,20 @@ func (t *Throughput) Charts() []Chart {
 		return append([]Chart{c}, t.latencyCharts()...)
 	}
 	return t.latencyCharts()
+}
+
+// goodSummary says up to which rate nine in ten requests of Reel's open loops were good; nothing without an SLO.
+func (t *Throughput) goodSummary() []string {
+	most := 0.0
+	for i := range t.Rows {
+		if r := &t.Rows[i]; r.Target == "reel" && r.GoodputPerS != nil && 10*r.Good >= 9*r.Requests && r.Requests > 0 {
+			most = max(most, r.Rate)
+		}
+	}
+	if most == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("nine in ten requests within %s up to %g requests/s", t.SLO, most)}
 }
 
 // goodputChart draws the rate of good requests against that of all.

@@ -52,6 +52,7 @@ func goodputCommand() *cobra.Command {
 	var o bench.LoadOptions
 	var out output
 	var slo string
+	var lossless bool
 	var conversations bench.ConversationOptions
 	cmd := &cobra.Command{
 		Use:   "goodput [flags] [-- flags of the generator]",
@@ -82,7 +83,10 @@ instead. --plot draws the curve.`,
 			if err != nil {
 				return err
 			}
-			return out.measured(cmd, report)
+			if err := out.measured(cmd, report); err != nil || !lossless {
+				return err
+			}
+			return report.Lossless()
 		},
 	}
 	flags := cmd.Flags()
@@ -97,6 +101,7 @@ instead. --plot draws the curve.`,
 	conversationFlags(flags, &conversations)
 	flags.StringVar(&o.Workload.Cache, "cache", "off", cacheUsage)
 	flags.IntVar(&s.connections, "connections", openConnections, "`connections` that the requests take turns on")
+	flags.BoolVar(&lossless, "lossless", false, "fail if a request failed")
 	s.peerFlags(flags)
 	out.flags(cmd)
 	out.plotFlag(cmd)

@@ -221,3 +221,32 @@ func TestHelpShowsNoEmptyDefaults(t *testing.T) {
 		t.Errorf("exit %d\n%s", code, out)
 	}
 }
+
+// TestGoodput: the curve of a workload that the command makes, and the workload as a file; a generator that refuses
+// requests fails a run that must be lossless.
+func TestGoodput(t *testing.T) {
+	plot := filepath.Join(t.TempDir(), "curve.svg")
+	args := []string{"goodput", "--json", "--rate", "40,80", "--duration", "300ms", "--warmup", "50ms", "--requests", "50",
+		"--context", "200", "--scale", "0.05", "--slo", "ttft=1h,itl=1h", "--lossless", "--plot", plot, "--socket"}
+	out, errs, code := reelBench(t, append(args, paced().Listen(t))...)
+	var report bench.Throughput
+	if err := json.Unmarshal([]byte(out), &report); code != 0 || err != nil || len(report.Rows) != 2 {
+		t.Fatalf("exit %d: %s, %v", code, errs, err)
+	}
+	for _, r := range report.Rows {
+		if r.Good != r.Requests || r.GoodOnAverage != r.Requests || r.Requests == 0 {
+			t.Errorf("got %+v", r)
+		}
+	}
+	if svg, err := os.ReadFile(plot); err != nil || !strings.Contains(string(svg), "Goodput (") {
+		t.Errorf("the plot: %v", err)
+	}
+	refuses := (&stub.Generator{Error: protocol.Errorf(protocol.CodeBusy, "", "full")}).Listen(t)
+	if _, errs, code := reelBench(t, append(args, refuses)...); code != 1 || !strings.Contains(errs, "requests failed") {
+		t.Errorf("a generator that refuses: exit %d, %s", code, errs)
+	}
+	file, errs, code := reelBench(t, "workload", "--requests", "30", "--users", "2")
+	if code != 0 || strings.Count(file, "\n") != 30 || !strings.Contains(file, `"user":"user-2"`) {
+		t.Errorf("exit %d: %s\n%s", code, errs, file)
+	}
+}

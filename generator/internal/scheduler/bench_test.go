@@ -5,18 +5,19 @@ import (
 	"testing"
 )
 
-// BenchmarkNext measures the scheduler's time for a decode step, with and without a long queue.
+// BenchmarkNext measures the scheduler's time for a decode step, with and without a long queue. Each sequence is of a
+// connection of its own.
 func BenchmarkNext(b *testing.B) {
-	for _, n := range []int{1, 8, 64} {
-		for _, waiting := range []int{0, 500} {
+	for _, n := range []int{1, 8, 64, 256} {
+		for _, waiting := range []int{0, 750} {
 			b.Run(fmt.Sprintf("%d run, %d wait", n, waiting), func(b *testing.B) {
-				s, err := New(Options{MaxBatch: n, Reserve: 4, ReservePages: 1, MaxQueue: 1000, Chunk: 64,
+				s, err := New(Options{MaxBatch: n, Reserve: 4, ReservePages: 1, MaxQueue: 1100, Chunk: 64,
 					Context: 1 << 40, PageTokens: 1 << 36, Pages: 1 << 10, InFlight: 2})
 				if err != nil {
 					b.Fatal(err)
 				}
-				for range n + waiting {
-					_ = s.Add(&Sequence{Prompt: make([]int32, 1), MaxTokens: 1 << 35})
+				for i := range n + waiting {
+					_ = s.Add(&Sequence{Prompt: make([]int32, 1), MaxTokens: 1 << 35, Connection: uint64(i)})
 				}
 				for range 200 {
 					s.Complete(s.Next().Step.Number)
