@@ -48,6 +48,15 @@ func TestBench(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 	})
+	t.Run("goodput", func(t *testing.T) {
+		got := measured[bench.Throughput](t, "goodput", "--json", "--device", "host", "--lossless", "--rate", "10,20",
+			"--duration", "500ms", "--warmup", "100ms", "--drain", "2m", "--slo", "ttft=2m,itl=2m", "--scale", "0.05",
+			"--context", "200", "--users", "3")
+		r := got.Rows
+		if len(r) != 2 || r[0].Good != r[0].Requests || r[1].Good != r[1].Requests || r[0].Requests+r[1].Requests == 0 {
+			t.Errorf("got %+v", got)
+		}
+	})
 	t.Run("chat", func(t *testing.T) {
 		got := measured[bench.Chat](t, "chat", "--json", "--device", "host", "--conversations", "1", "--turns", "4",
 			"--words", "30", "--max-tokens", "8", "--pause", "0")
