@@ -30,6 +30,7 @@ const stopTime = 40 * time.Second
 // Process is a generator that was started for a measurement.
 type Process struct {
 	Started time.Time // just before exec
+	Sleep   bool      // clients sleep until a token comes, in place of polling: a thread for each would be many
 	socket  string
 	dir     string
 	cmd     *exec.Cmd
@@ -122,7 +123,7 @@ func (l Launch) use(
 // generator's messages if it ended, and ctx's.
 func (p *Process) Dial(ctx context.Context) (*client.Client, error) {
 	for {
-		c, err := client.Dial(ctx, client.Options{Socket: p.socket, Spin: true})
+		c, err := client.Dial(ctx, client.Options{Socket: p.socket, Spin: !p.Sleep})
 		if err == nil {
 			return c, nil
 		}

@@ -78,17 +78,20 @@ type session struct {
 	close   func()
 }
 
+// mostSpinning is the most connections of clients that poll, each of which takes a thread.
+const mostSpinning = 64
+
 // open starts a generator if necessary, and connects to all targets.
 func (s *source) open(ctx context.Context) (*session, error) {
 	o := &session{close: func() {}}
-	s.dial.Spin = true // as reel does
+	s.dial.Spin = s.connections <= mostSpinning // as reel does
 	dial := func() (*client.Client, error) { return client.Dial(ctx, s.dial) }
 	if s.own() {
 		p, err := s.launch().Start(ctx)
 		if err != nil {
 			return nil, err
 		}
-		o.close = p.Stop
+		o.close, p.Sleep = p.Stop, !s.dial.Spin
 		dial = func() (*client.Client, error) { return p.Dial(ctx) }
 	}
 	if err := o.connect(dial, max(1, s.connections)); err != nil {
