@@ -21,8 +21,10 @@ func (s *Server) Listen() error {
 	if err != nil {
 		return err
 	}
-	if err := s.outbox.open(); err != nil {
-		return errors.Join(err, l.Close())
+	for _, o := range s.outboxes {
+		if err := o.open(); err != nil {
+			return errors.Join(err, l.Close())
+		}
 	}
 	s.listener, s.accept = l, l.AcceptUnix
 	s.opts.Logger.Info().Str("socket", l.Path()).Msg("listening")

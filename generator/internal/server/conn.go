@@ -26,6 +26,7 @@ type conn struct {
 	asksSleep atomic.Bool
 	log       zerolog.Logger
 	writes    *writeQueue
+	outbox    *outbox
 	listed    atomic.Int32 // its requests in the outbox
 
 	hungUp atomic.Bool   // the reader stops at the next frame
@@ -50,6 +51,7 @@ func newConn(s *Server, sock *net.UnixConn, p peer, number uint64) *conn {
 		server: s, sock: sock, peer: p, number: number, since: time.Now(),
 		log: s.opts.Logger.With().Uint64("conn", number).
 			Uint32("peer_uid", p.uid).Int32("peer_pid", p.pid).Logger(),
+		outbox:   s.outboxes[number%uint64(len(s.outboxes))],
 		writes:   newWriteQueue(sock, s.bounds.unsent, s.bounds.stallTimeout),
 		hangup:   make(chan struct{}),
 		closed:   make(chan struct{}),

@@ -17,7 +17,7 @@ const inlineRequests = 8
 func (r *request) Token(t engine.Token) {
 	if !r.writeInline(&t) {
 		r.mailbox.put(t)
-		if !r.plain() || !r.c.server.outbox.add(r) {
+		if !r.plain() || !r.c.outbox.add(r) {
 			r.mailbox.notify()
 		}
 	}

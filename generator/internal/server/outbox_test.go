@@ -2,6 +2,8 @@ package server
 
 import (
 	"bytes"
+	"net"
+	"runtime"
 	"testing"
 	"time"
 
@@ -22,14 +24,14 @@ func crowded(t *testing.T, n int) ([]*request, *testClient) {
 		all = append(all, next)
 	}
 	r.c.server.running.Store(inlineRequests + 1)
-	r.c.server.outbox.running = true // run is not called yet
+	r.c.outbox.running = true // run is not called yet
 	return all, c
 }
 
 // The tokens of a step leave in one write for each connection, in the order in which they came.
 func TestOutboxWritesOnceForAConnection(t *testing.T) {
 	all, c := crowded(t, 20)
-	o := &all[0].c.server.outbox
+	o := all[0].c.outbox
 	var want bytes.Buffer
 	for _, r := range all {
 		r.Token(engine.Token{ID: 'x'})
@@ -69,7 +71,7 @@ func TestOutboxLeavesToTheGoroutine(t *testing.T) {
 			change(all[0])
 			all[0].Token(engine.Token{ID: 'x'})
 			all[0].c.writes.inline = nil
-			all[0].c.server.outbox.take()[0].writeListed()
+			all[0].c.outbox.take()[0].writeListed()
 			select {
 			case <-all[0].mailbox.signal:
 			case <-time.After(patience):
@@ -84,13 +86,13 @@ func TestOutboxTakesPlainRequests(t *testing.T) {
 	for name, change := range map[string]func(*request){
 		"alternatives": func(r *request) { r.params.HasLogprobs = true },
 		"stop strings": func(r *request) { r.params.Stop = []string{"z"} },
-		"no thread":    func(r *request) { r.c.server.outbox.running = false },
+		"no thread":    func(r *request) { r.c.outbox.running = false },
 	} {
 		t.Run(name, func(t *testing.T) {
 			all, _ := crowded(t, 1)
 			change(all[0])
 			all[0].Token(engine.Token{ID: 'x'})
-			if len(all[0].c.server.outbox.listed) > 0 || len(all[0].mailbox.signal) == 0 {
+			if len(all[0].c.outbox.listed) > 0 || len(all[0].mailbox.signal) == 0 {
 				t.Error("the request is listed, or its goroutine sleeps")
 			}
 		})
@@ -103,8 +105,8 @@ func TestOutboxKeepsOrder(t *testing.T) {
 	all, c := crowded(t, 1)
 	r := all[0]
 	r.sending.Lock() // stream releases it
-	must(t, r.c.server.outbox.open())
-	defer r.c.server.outbox.close()
+	must(t, r.c.outbox.open())
+	defer r.c.outbox.close()
 	go func() { _ = r.c.writes.run() }()
 	defer r.c.writes.finish()
 	streamed := make(chan struct{})
@@ -138,7 +140,7 @@ func TestOutboxDoesNotAllocate(t *testing.T) {
 		for _, r := range all {
 			r.Token(engine.Token{ID: 'x'})
 		}
-		for _, r := range all[0].c.server.outbox.take() {
+		for _, r := range all[0].c.outbox.take() {
 			r.writeListed()
 		}
 		_, _ = c.conn.Read(buffer)
@@ -154,7 +156,7 @@ func TestOutboxDoesNotAllocate(t *testing.T) {
 // The thread ends with the server, after what is listed; later tokens are left to goroutines.
 func TestOutboxEnds(t *testing.T) {
 	all, c := crowded(t, 1)
-	o := &all[0].c.server.outbox
+	o := all[0].c.outbox
 	o.running = false
 	must(t, o.open())
 	all[0].Token(engine.Token{ID: 'x'})
@@ -165,5 +167,27 @@ func TestOutboxEnds(t *testing.T) {
 	o.close() // a second time, as of a server that was closed twice
 	if all[0].Token(engine.Token{Index: 1, ID: 'y'}); len(all[0].mailbox.signal) == 0 {
 		t.Error("a token after the end wakes nobody")
+	}
+}
+
+// There is an outbox for every four processors, one at least and four at most, and connections take turns.
+func TestOutboxes(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	for processors, want := range map[int]int{1: 1, 7: 1, 8: 2, 64: 4} {
+		runtime.GOMAXPROCS(processors)
+		if n := len(newOutboxes()); n != want {
+			t.Errorf("%d outboxes on %d processors, wants %d", n, processors, want)
+		}
+	}
+	runtime.GOMAXPROCS(64)
+	f := newFixture(t, nil)
+	t.Cleanup(func() { f.engine.stop(nil) })
+	seen := map[*outbox]int{}
+	for number := range uint64(12) {
+		c := &net.UnixConn{}
+		seen[newConn(f.Server, c, peer{}, number).outbox]++
+	}
+	if len(seen) != 4 || seen[f.outboxes[0]] != 3 {
+		t.Errorf("12 connections are dealt out as %v", seen)
 	}
 }

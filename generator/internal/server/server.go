@@ -65,7 +65,7 @@ type Server struct {
 	compiles    *fairSemaphore // permits to compile formats
 	counts      counts
 	activity    activity
-	outbox      outbox
+	outboxes    []*outbox
 	rereads     *rereader
 	closing     context.Context         // ends with engine.ErrShutdown when Close begins
 	beginClose  context.CancelCauseFunc // of closing
@@ -95,8 +95,8 @@ func newServer(opts Options, b bounds) *Server {
 	closing, beginClose := context.WithCancelCause(context.Background())
 	return &Server{
 		opts: opts, bounds: b, started: time.Now(),
-		frameBudget: newFrameBudget(b),
-		texts:       newTextQueue(b), renders: newFairSemaphore(b.renders, b.userRenders),
+		frameBudget: newFrameBudget(b), outboxes: newOutboxes(),
+		texts: newTextQueue(b), renders: newFairSemaphore(b.renders, b.userRenders),
 		compiles: newFairSemaphore(b.compiles, b.userCompiles), rereads: newRereader(),
 		closing: closing, beginClose: beginClose, closed: make(chan struct{}),
 		rested: make(chan struct{}), resumed: make(chan struct{}), asks: make(chan SleepAsk),
@@ -180,7 +180,9 @@ func (s *Server) Close(ctx context.Context) error {
 			err = ctx.Err()
 		}
 	}
-	s.outbox.close()
+	for _, o := range s.outboxes {
+		o.close()
+	}
 	close(s.closed)
 	return err
 }
