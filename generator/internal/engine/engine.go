@@ -4,7 +4,7 @@
 // request.go holds the types of requests, and queue.go decides which are accepted. loop.go is the loop, sequence.go a
 // request's life in it, and wakeup.go how an idle loop is woken. start.go allocates, captures and frees. relocate.go
 // moves KV pages, host_tier.go copies them to host memory and back, and files.go reads and writes those in files.
-// format.go bounds what a request draws by masks, and mask_wait.go waits for them a moment.
+// format.go bounds what a request draws by masks, and mask_wait.go waits for them a moment. late.go forms steps late.
 // draft.go has tokens guessed ahead, draft_model.go by a second model. cached.go counts a user's pages. reread.go
 // computes pages for later prompts while nobody waits. check.go proves that the pass can be captured.
 package engine
@@ -28,7 +28,9 @@ type Options struct {
 	MaxBatch   int // slots for everybody; one user never holds more
 	Reserve    int // slots past MaxBatch, each for a user that holds none
 	MaxQueue   int // sequences of one user that wait for a slot; all users together may queue twice as many
-	Chunk      int // prompt tokens of one prefill step
+	Chunk      int // prompt tokens of one prefill step, at most
+	// Gap is as in [scheduler.Options]. With one, the second step in flight is formed as late as it may be.
+	Gap        time.Duration
 	PageTokens int // tokens a KV page holds
 	Pages      int // KV pages
 	// ReservePages is the number of KV pages kept with each slot of the reserve.

@@ -16,7 +16,7 @@ import (
 type stepInFlight struct {
 	batch    *scheduler.Batch
 	plan     graphs.Plan
-	enqueued time.Time // if there are drafts
+	enqueued time.Time // if there are drafts or a gap
 }
 
 // Run serves requests until Stop, Fail or a failure of the device. It locks its goroutine to a thread, since a
@@ -82,6 +82,7 @@ func (e *Engine) isLost() bool {
 func (e *Engine) loop() error {
 	for {
 		e.awaitMasks(e.awaited.patience())
+		e.awaitTurn()
 		commands, stop, err := e.takeCommands()
 		if err = e.apply(commands, err); err == nil {
 			err = e.finishCopies()
@@ -124,6 +125,9 @@ func (e *Engine) iterate() error {
 		e.pool.Maintain(e.next, false)
 		e.publish()
 		return e.waitForWork()
+	}
+	if e.early() > 0 {
+		return nil // loop waits
 	}
 	step, err := e.completeOldest()
 	if err != nil {
@@ -178,9 +182,10 @@ func (e *Engine) apply(commands []command, failed error) error {
 	return failed
 }
 
-// formAndEnqueue forms steps and enqueues them until depth are in flight or no sequence has work.
+// formAndEnqueue forms steps and enqueues them until depth are in flight, it is too early for the next one, or no
+// sequence has work.
 func (e *Engine) formAndEnqueue() error {
-	for len(e.inFlight) < depth {
+	for len(e.inFlight) < depth && e.early() <= 0 {
 		b := e.sched.Next()
 		e.noteJoined(e.sched.Joined())
 		if b == nil {
@@ -218,7 +223,7 @@ func (e *Engine) enqueue(b *scheduler.Batch) error {
 		return err
 	}
 	step := stepInFlight{batch: b, plan: plan}
-	if e.drafts.policy != nil {
+	if e.drafts.policy != nil || e.opts.Gap > 0 {
 		step.enqueued = time.Now()
 	}
 	e.inFlight = append(e.inFlight, step)
@@ -267,7 +272,7 @@ func (e *Engine) completeOldest() (stepInFlight, error) {
 func (e *Engine) handOut(step stepInFlight) error {
 	e.countStep(step)
 	e.callHeartbeats()
-	e.timeDrafts(step)
+	e.timeStep(step)
 	if err := e.deliver(step.batch); err != nil {
 		return err
 	}
