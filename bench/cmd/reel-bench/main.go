@@ -51,8 +51,8 @@ func command() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(latencyCommand(), throughputCommand(), chatCommand(), speculateCommand(), startupCommand(),
-		rollCommand(), opsCommand(), compareCommand(), showCommand(), limitsCommand(), reportCommand())
+	root.AddCommand(latencyCommand(), throughputCommand(), arrivalsCommand(), chatCommand(), speculateCommand(),
+		startupCommand(), rollCommand(), opsCommand(), compareCommand(), showCommand(), limitsCommand(), reportCommand())
 	return root
 }
 
