@@ -26,6 +26,9 @@ type demand struct {
 	decodes int // ready for decode
 	masked  int // of decodes
 	next    int // wait for a token after their first, ready or not
+	burst   int // of the burst, that wait for their first token
+	// position is that of the first row of the next prefill step.
+	position int
 }
 
 // demand counts what running sequences wait for, and begins and ends bursts.
@@ -41,6 +44,7 @@ func (s *Scheduler) demand() (d demand) {
 			name.awaitFirst++
 			if q.burst {
 				name.burst++
+				d.burst++
 			}
 		case q.state == decoding && q.sampled < q.MaxTokens:
 			name.awaitNext++
@@ -57,21 +61,24 @@ func (s *Scheduler) demand() (d demand) {
 			}
 		}
 	}
-	s.follow(d)
+	if s.Gap > 0 && d.prompts > 0 {
+		d.position = s.nextPrompt().prefilled
+		s.follow(d)
+	}
 	return d
 }
 
 // follow begins or ends a burst. One goes on while each name whose sequences wait for their next tokens has prompts of
 // the burst, too.
 func (s *Scheduler) follow(d demand) {
-	goesOn, begins := s.burst, d.prompts >= leastBurst
+	goesOn, begins := d.burst > 0, d.prompts >= leastBurst
 	for _, q := range s.running {
 		if name := q.share.parent; name.awaitNext > 0 {
 			goesOn = goesOn && name.burst > 0
 			begins = begins && name.awaitFirst >= name.awaitNext
 		}
 	}
-	s.burst = d.prompts > 0 && (goesOn || begins)
+	s.burst = goesOn || begins
 	if !goesOn {
 		for _, q := range s.running {
 			q.burst = s.burst && q.state == prefilling
@@ -90,8 +97,7 @@ func (s *Scheduler) turn(d demand) bool {
 	case s.Gap == 0:
 		return !s.lastPrefill
 	}
-	whole := min(s.Chunk, d.tokens)
-	return s.since == 0 || s.since+s.promptCost(whole) <= s.budget(d)
+	return s.since == 0 || s.since+s.promptCost(min(s.Chunk, d.tokens), d) <= s.budget(d)
 }
 
 // budget returns how many nanoseconds prefill steps may take between two decode steps.
@@ -103,13 +109,9 @@ func (s *Scheduler) budget(d demand) float64 {
 	return max(gap-decode, decode)
 }
 
-// promptCost returns the time expected of a prefill step of so many rows, if all are of the next prompt.
-func (s *Scheduler) promptCost(rows int) float64 {
-	q, position := s.nextPrompt(), 0
-	if q != nil {
-		position = q.prefilled
-	}
-	return s.costs.prompt(rows, rows*position+rows*rows/2)
+// promptCost returns the time expected of the next prefill step with so many rows, if all are of its first prompt.
+func (s *Scheduler) promptCost(rows int, d demand) float64 {
+	return s.costs.prompt(rows, rows*d.position+rows*rows/2)
 }
 
 // chunk returns how many rows the next prefill step may have. If others wait for their next tokens, it is the most that
@@ -119,7 +121,7 @@ func (s *Scheduler) chunk(d demand) int {
 		return s.Chunk
 	}
 	rows, budget := s.Chunk, s.budget(d)-s.since
-	for ; rows > grain && s.promptCost(rows) > budget; rows = grain * (grains(rows) - 1) {
+	for ; rows > grain && s.promptCost(rows, d) > budget; rows = grain * (grains(rows) - 1) {
 	}
 	steps := (d.tokens + rows - 1) / rows
 	return min(rows, grain*grains((d.tokens+steps-1)/steps))

@@ -170,19 +170,61 @@ func besides(t *testing.T, m machine, gap time.Duration, length int) (gaps, firs
 	return c.gaps(running), first
 }
 
+// faster has the step times that h200's kernels are to reach.
+var faster = machine{decodes: [][2]float64{{1, 3.2}, {16, 4.0}, {24, 4.6}, {64, 5.4}},
+	prompts: [][2]float64{{1, 3.5}, {100, 3.7}, {208, 4.6}}, tile: 208, attention: 1.64}
+
+// milli returns a duration of so many milliseconds.
+func milli(n float64) time.Duration { return time.Duration(n * 1e6) }
+
+// Sixteen sequences wait for the gap, or if a decode step takes more than half of it, for two such steps; without a gap
+// for a whole chunk. The prompts wait for twice their own time.
 func TestPromptsHoldUpOthersTokensForTheGap(t *testing.T) {
-	for _, gap := range []time.Duration{0, 8 * time.Millisecond, 10 * time.Millisecond, 12 * time.Millisecond, 15 * time.Millisecond} {
-		gaps, first := besides(t, h200, gap, 2000)
-		t.Logf("%v: ITL P50 %v, P99 %v, max %v; TTFT P50 %v, max %v", gap, quantile(gaps, 0.5), quantile(gaps, 0.99),
-			gaps[len(gaps)-1], quantile(first, 0.5), first[len(first)-1])
+	for _, c := range []struct {
+		machine          machine
+		gap              float64
+		most, least, ttf float64
+	}{
+		{h200, 0, 21, 15, 90},
+		{h200, 10, 11.2, 8, 135},
+		{h200, 16, 16, 12, 110},
+		{faster, 0, 18, 14, 80},
+		{faster, 10, 10, 8, 105},
+	} {
+		gaps, first := besides(t, c.machine, milli(c.gap), 2000)
+		p99, worst, ttft := quantile(gaps, 0.99), gaps[len(gaps)-1], quantile(first, 0.5)
+		t.Logf("a gap of %v ms: ITL P50 %v, P99 %v, max %v; TTFT P50 %v, max %v", c.gap, quantile(gaps, 0.5), p99, worst,
+			ttft, first[len(first)-1])
+		if p99 > milli(c.most) || p99 < milli(c.least) || worst > p99*6/5 || ttft > milli(c.ttf) {
+			t.Errorf("out of bounds: %+v", c)
+		}
 	}
-	faster := h200
-	faster.decodes = [][2]float64{{1, 3.2}, {16, 4.0}, {24, 4.6}}
-	faster.prompts = [][2]float64{{1, 3.5}, {100, 3.7}, {208, 4.6}}
-	for _, gap := range []time.Duration{0, 9 * time.Millisecond, 10 * time.Millisecond} {
-		gaps, first := besides(t, faster, gap, 2000)
-		t.Logf("faster, %v: ITL P50 %v, P99 %v, max %v; TTFT P50 %v, max %v", gap, quantile(gaps, 0.5), quantile(gaps, 0.99),
-			gaps[len(gaps)-1], quantile(first, 0.5), first[len(first)-1])
+}
+
+// The next step is formed late, so a prompt waits for one step of others and not for two.
+func TestLateStepsTakePromptsIn(t *testing.T) {
+	wait := func(late bool) time.Duration {
+		c := newClocked(t, h200, milli(10))
+		c.late = late
+		for range 16 {
+			c.arrive = append(c.arrive, arrival{0, &Sequence{Prompt: prompt(100), MaxTokens: 1000}})
+		}
+		var prompts []arrival
+		for i := range 50 {
+			at := milli(1000 + 60.1*float64(i))
+			prompts = append(prompts, arrival{at, &Sequence{Prompt: prompt(16), MaxTokens: 1}})
+		}
+		c.arrive = append(c.arrive, prompts...)
+		c.run(time.Minute)
+		var first []time.Duration
+		for _, p := range prompts {
+			first = append(first, c.tokens[p.q][0]-p.at)
+		}
+		slices.Sort(first)
+		return quantile(first, 0.5)
+	}
+	if early, late := wait(false), wait(true); early-late < milli(2) {
+		t.Errorf("a prompt waits for %v, and for %v if steps are formed early", late, early)
 	}
 }
 
@@ -208,11 +250,63 @@ func burst(t *testing.T, m machine, gap time.Duration, n, length int) (first []t
 	return first
 }
 
-func TestABurst(t *testing.T) {
-	for _, length := range []int{16, 400} {
-		for _, gap := range []time.Duration{0, 10 * time.Millisecond} {
-			first := burst(t, h200, gap, 64, length)
-			t.Logf("%v: 64 of %d: P50 %v, last %v", gap, length, quantile(first, 0.5), first[len(first)-1])
+// In a burst no decode step holds up the prompts that are left, and with long prompts few do.
+func TestABurstGetsItsFirstTokensSoon(t *testing.T) {
+	for _, c := range []struct {
+		gap    float64
+		length int
+		p50    float64
+		least  float64
+		last   float64
+	}{{0, 16, 30, 36, 45}, {10, 16, 18, 0, 31}, {0, 400, 500, 900, 1000}, {10, 400, 420, 0, 830}} {
+		first := burst(t, h200, milli(c.gap), 64, c.length)
+		p50, last := quantile(first, 0.5), first[len(first)-1]
+		t.Logf("a gap of %v ms, 64 prompts of %d: P50 %v, last %v", c.gap, c.length, p50, last)
+		if p50 > milli(c.p50) || last > milli(c.last) || last < milli(c.least) {
+			t.Errorf("out of bounds: %+v", c)
 		}
+	}
+}
+
+// stretched runs a sequence beside a burst of the same user and name, or another's, and returns its longest gap.
+func stretched(t *testing.T, user User) time.Duration {
+	c := newClocked(t, h200, milli(10))
+	mine := &Sequence{Prompt: prompt(16), MaxTokens: 300, User: User{UID: 1, Name: "a"}}
+	c.arrive = []arrival{{0, mine}}
+	for round := range 4 {
+		for range 20 {
+			q := &Sequence{Prompt: prompt(200), MaxTokens: 2, User: user}
+			c.arrive = append(c.arrive, arrival{milli(200 * float64(1+round)), q})
+		}
+	}
+	c.run(time.Minute)
+	gaps := c.gaps([]*Sequence{mine})
+	return gaps[len(gaps)-1]
+}
+
+// A burst holds up nobody but its own user's name.
+func TestABurstHoldsUpItsOwnNameAlone(t *testing.T) {
+	if own := stretched(t, User{UID: 1, Name: "a"}); own < milli(20) {
+		t.Errorf("beside a burst of its own a sequence waits for %v at most: there is no burst", own)
+	}
+	for _, other := range []User{{UID: 1, Name: "b"}, {UID: 2, Name: "a"}} {
+		if gap := stretched(t, other); gap > milli(14.5) { // once there is a chunk whose time is not known
+			t.Errorf("beside a burst of %+v a sequence waits for %v", other, gap)
+		}
+	}
+}
+
+// Whoever begins to run while another's burst goes on waits no longer than at other times.
+func TestABurstHoldsUpNobodyWhoComesLater(t *testing.T) {
+	c := newClocked(t, h200, milli(10))
+	other := &Sequence{Prompt: prompt(16), MaxTokens: 40, User: User{UID: 2}}
+	for range 60 {
+		c.arrive = append(c.arrive, arrival{0, &Sequence{Prompt: prompt(400), MaxTokens: 2, User: User{UID: 1}}})
+	}
+	c.arrive = append(c.arrive, arrival{milli(100), other})
+	c.run(time.Minute)
+	gaps := c.gaps([]*Sequence{other})
+	if worst := gaps[len(gaps)-1]; c.tokens[other][0] > milli(200) || worst > milli(20) {
+		t.Errorf("its first token comes after %v, and it waits for %v", c.tokens[other][0], worst)
 	}
 }
