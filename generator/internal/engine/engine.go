@@ -24,15 +24,16 @@ import (
 
 // Options configures an Engine.
 type Options struct {
-	Context    int // tokens of a sequence at most
-	MaxBatch   int // slots for everybody; one user never holds more
-	Reserve    int // slots past MaxBatch, each for a user that holds none
-	MaxQueue   int // sequences of one user that wait for a slot; all users together may queue twice as many
-	Chunk      int // prompt tokens of one prefill step, at most
+	Context  int // tokens of a sequence at most
+	MaxBatch int // slots for everybody; one user never holds more
+	Reserve  int // slots past MaxBatch, each for a user that holds none
+	MaxQueue int // sequences of one user that wait for a slot; all users together may queue twice as many
+	Chunk    int // prompt tokens of one prefill step, at most
 	// Gap is as in [scheduler.Options]. With one, the second step in flight is formed as late as it may be.
 	Gap        time.Duration
-	PageTokens int // tokens a KV page holds
-	Pages      int // KV pages
+	lead       time.Duration // in tests, in place of the constant; 0: that
+	PageTokens int           // tokens a KV page holds
+	Pages      int           // KV pages
 	// ReservePages is the number of KV pages kept with each slot of the reserve.
 	ReservePages int
 	// KVType is the data type of keys and values in the KV pool; the zero value is float32.
@@ -123,6 +124,7 @@ type Engine struct {
 	moves     []move               // oldest first
 	host      hostTier
 	files     files
+	over      uint64              // number of a step in flight that has ended earlier than expected
 	next      uint64              // number of the next step
 	result    kernels.Record      // the record read last; kept to reuse its memory
 	drawn     []int32             // a step's results of one sequence with a format; kept to reuse its memory

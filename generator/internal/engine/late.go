@@ -12,7 +12,17 @@ const (
 	lead = 2 * time.Millisecond
 	// leadPart is the part of a step.
 	leadPart = 4
+	// lookAfter is how long the engine waits before it looks if a step has ended, which takes a call of the driver.
+	lookAfter = 10 * time.Millisecond
 )
+
+// leastLead returns lead, or in tests another.
+func (o Options) leastLead() time.Duration {
+	if o.lead > 0 {
+		return o.lead
+	}
+	return lead
+}
 
 // begun returns when a step began: when it was enqueued, or when the step before it ended.
 func (e *Engine) begun(step stepInFlight) time.Time {
@@ -34,19 +44,19 @@ func (e *Engine) timeStep(step stepInFlight) {
 
 // early returns how long it is too early to form the second step in flight; 0 or less: it is time.
 func (e *Engine) early() time.Duration {
-	if e.opts.Gap == 0 || len(e.inFlight) != 1 {
+	if e.opts.Gap == 0 || len(e.inFlight) != 1 || e.over == e.inFlight[0].batch.Step.Number {
 		return 0
 	}
 	step := e.inFlight[0]
 	takes := e.sched.Expected(step.batch)
-	left := takes - max(lead, takes/leadPart)
+	left := takes - max(e.opts.leastLead(), takes/leadPart)
 	if left <= 0 {
 		return 0
 	}
 	return left - time.Since(e.begun(step))
 }
 
-// awaitTurn waits until it is time to form the next step.
+// awaitTurn waits until it is time to form the next step. Now and then it looks if the step in flight has ended early.
 func (e *Engine) awaitTurn() {
 	for left := e.early(); left > 0; left = e.early() {
 		e.mu.Lock()
@@ -56,9 +66,20 @@ func (e *Engine) awaitTurn() {
 		}
 		e.wakeup.sleeping = true
 		e.mu.Unlock()
-		e.wakeup.wait(left)
+		e.wakeup.wait(min(left, lookAfter))
 		e.mu.Lock()
 		e.wakeup.sleeping = false
 		e.mu.Unlock()
+		if left > lookAfter {
+			e.look()
+		}
+	}
+}
+
+// look notes if the step in flight has ended, or its device has failed.
+func (e *Engine) look() {
+	number := e.inFlight[0].batch.Step.Number
+	if done, err := e.events[number%depth].Done(); done || err != nil {
+		e.over = number // completeOldest has the error
 	}
 }

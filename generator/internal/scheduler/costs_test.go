@@ -74,6 +74,11 @@ func TestABadMeasurementIsForgotten(t *testing.T) {
 	if got := s.Expected(large); got > milli(6.5) {
 		t.Errorf("a step of 5 ms is expected to take %v after one of 500", got)
 	}
+	s.Took(decodeOf(3), milli(4))
+	s.Took(decodeOf(3), milli(400))
+	if got := s.Expected(decodeOf(3)); got > milli(5) {
+		t.Errorf("a step of 4 ms is expected to take %v after one of 400", got)
+	}
 	s = paced(t, milli(10))
 	s.Took(large, milli(500))
 	for range remembered {
