@@ -22,7 +22,7 @@ type Result interface {
 
 // Head is the common first part of all results.
 type Head struct {
-	Kind       string     `json:"kind"` // latency, throughput, chat, startup, roll, ops or reported
+	Kind       string     `json:"kind"` // latency, throughput, arrivals, chat, startup, roll, ops or reported
 	Provenance Provenance `json:"provenance"`
 	// Peers are the other servers measured: model and address by name.
 	Peers    map[string]string `json:"peers,omitempty"`
@@ -79,6 +79,7 @@ func MemoryOf(s *client.Status) Memory {
 var kinds = map[string]func() Result{
 	"latency":    func() Result { return &Latency{} },
 	"throughput": func() Result { return &Throughput{} },
+	"arrivals":   func() Result { return &Arrivals{} },
 	"startup":    func() Result { return &Startup{} },
 	"roll":       func() Result { return &Roll{} },
 	"chat":       func() Result { return &Chat{} },

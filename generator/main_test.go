@@ -239,7 +239,7 @@ func TestSettings(t *testing.T) {
 
 // An invalid value is named with its flag or its variable.
 func TestBadValues(t *testing.T) {
-	bad := map[string]string{"device": "tpu", "gpu": "-1", "max-seq-len": "many", "max-batch": "1e9",
+	bad := map[string]string{"device": "tpu", "gpu": "-1", "max-seq-len": "many", "max-batch": "1e9", "token-gap": "soon",
 		"host-cache": "some", "cache-dir-bytes": "few",
 		"draft-tokens": "8", "draft-plan": "never", "log-level": "loud", "log-format": "xml", "name": "two words"}
 	for name, value := range bad {

@@ -51,7 +51,7 @@ func command() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(latencyCommand(), throughputCommand(), goodputCommand(), workloadCommand(), chatCommand(),
+	root.AddCommand(latencyCommand(), throughputCommand(), goodputCommand(), workloadCommand(), arrivalsCommand(), chatCommand(),
 		speculateCommand(), startupCommand(), rollCommand(), opsCommand(), compareCommand(), showCommand(), limitsCommand(), reportCommand())
 	return root
 }

@@ -12,14 +12,15 @@ import (
 
 // Options are the generator's settings.
 type Options struct {
-	Model     string // directory, GGUF file, or a name in another program's store; empty: the embedded model
-	Name      string // for clients and logs; empty: taken from Model
-	Socket    string // path; empty: DefaultSocket
-	Device    string // auto, host or cuda
-	GPU       int    // number of the GPU, with cuda
-	GPUs      []int  // numbers of those that share the model; nil: GPU alone. With host so many simulated ones do
-	MaxSeqLen int    // tokens of prompt and completion; 0: the model's context
-	MaxBatch  int    // slots for everybody; one user never holds more; 0: the device's default
+	Model     string        // directory, GGUF file, or a name in another program's store; empty: the embedded model
+	Name      string        // for clients and logs; empty: taken from Model
+	Socket    string        // path; empty: DefaultSocket
+	Device    string        // auto, host or cuda
+	GPU       int           // number of the GPU, with cuda
+	GPUs      []int         // numbers of those that share the model; nil: GPU alone. With host so many simulated ones do
+	MaxSeqLen int           // tokens of prompt and completion; 0: the model's context
+	MaxBatch  int           // slots for everybody; one user never holds more; 0: the device's default
+	TokenGap  time.Duration // that others' prompts may make of the time between two tokens; 0: no bound; or AutoTokenGap
 	LogLevel  string
 	LogFormat string // json, console or auto
 
@@ -64,6 +65,9 @@ func (o Options) Devices() []int {
 
 // Ranks returns how many GPUs share the model.
 func (o Options) Ranks() int { return len(o.Devices()) }
+
+// AutoTokenGap is the value of TokenGap that leaves it to the device's default.
+const AutoTokenGap = time.Duration(-1)
 
 // AutoHostCache is the value of HostCache that leaves the size to the plan.
 const AutoHostCache = int64(-1)
@@ -122,6 +126,10 @@ func Settings(o *Options) []*Setting {
 		{"max-batch", "sequences that run at once; one user never runs more (0: what suits the device: 64, or 256 on a GPU " +
 			"with memory for them)",
 			"n", "0", number(&o.MaxBatch, 4096)},
+		{"token-gap", "time between two tokens of an answer up to which others' prompts may stretch it, as in 10ms: " +
+			"what of them fits that long is computed in between (auto: 10ms with cuda, 50ms with host; 0: as much as " +
+			"a step holds)",
+			"time", "auto", autoDuration(&o.TokenGap, AutoTokenGap)},
 		{"precapture", "prompt token counts whose graphs are captured at start, as in 1-50,64; auto: 1-50, " +
 			"then multiples of 16",
 			"list", "auto", counts(&o.Precapture)},

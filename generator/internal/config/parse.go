@@ -181,6 +181,20 @@ func duration(to *time.Duration) func(string) error {
 	}
 }
 
+// autoDuration is duration, or auto, which stores the time automatic.
+func autoDuration(to *time.Duration, automatic time.Duration) func(string) error {
+	return func(text string) error {
+		if text == "auto" {
+			*to = automatic
+			return nil
+		}
+		if duration(to)(text) != nil {
+			return errors.New("it must be auto or a time, as in 10ms, or 0")
+		}
+		return nil
+	}
+}
+
 // userIDs accepts a list of users, by uid or name, or none.
 func userIDs(to *[]uint32) func(string) error {
 	return func(text string) error {

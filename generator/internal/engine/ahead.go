@@ -15,15 +15,20 @@ func (e *Engine) ahead() int {
 	return depth
 }
 
-// noteStep notes when a step completed, and how long it ran if it is a decode step. The step before it completed at
-// e.resumed.
-func (e *Engine) noteStep(step stepInFlight, now time.Time) {
-	begun := step.enqueued
-	if e.resumed.After(begun) {
-		begun = e.resumed
-	}
+// noteStep notes when a step completed, and returns how long it ran.
+func (e *Engine) noteStep(step stepInFlight, now time.Time) time.Duration {
+	took := now.Sub(e.begun(step))
 	if b := step.batch; !b.Prefill && len(b.Served) > 0 {
-		e.pace = now.Sub(begun)
+		e.pace = took
 	}
-	e.resumed = now
+	e.resumed, e.idle = now, 0
+	return took
+}
+
+// begun returns when a step began: when it was enqueued, or when the step before it ended.
+func (e *Engine) begun(step stepInFlight) time.Time {
+	if e.resumed.After(step.enqueued) {
+		return e.resumed
+	}
+	return step.enqueued
 }

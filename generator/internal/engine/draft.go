@@ -115,16 +115,12 @@ func (e *Engine) planDrafts(ready []*scheduler.Sequence) {
 
 // timeDrafts tells the policy how long a decode or verify step took, before the step's records are read. A step whose
 // graph may still be captured is left out.
-func (e *Engine) timeDrafts(step stepInFlight) {
+func (e *Engine) timeDrafts(step stepInFlight, took time.Duration) {
 	b, rolled := step.batch, e.opts.MaxGraphs > 0 && !e.opts.NoRoller
 	if e.drafts.policy == nil || b.Prefill || len(b.Served) == 0 || step.plan.Kind == graphs.Eager && rolled {
 		return
 	}
-	begun := step.enqueued
-	if e.awaited.ended.After(begun) {
-		begun = e.awaited.ended
-	}
-	e.drafts.policy.Took(len(b.Served), b.Queries, time.Since(begun))
+	e.drafts.policy.Took(len(b.Served), b.Queries, took)
 }
 
 // drafting is what became of a sequence's drafts, and what the policy knows about it. Drafts that stand past its end

@@ -4,7 +4,7 @@
 // request.go holds the types of requests, and queue.go decides which are accepted. loop.go is the loop, ahead.go says
 // how many steps it has in flight, sequence.go is a request's life in it, and wakeup.go how an idle loop is woken.
 // start.go allocates, captures and frees. relocate.go moves KV pages, host_tier.go copies them to host memory and back, and files.go reads and writes those in files.
-// format.go bounds what a request draws by masks, and mask_wait.go waits for them a moment.
+// format.go bounds what a request draws by masks, and mask_wait.go waits for them a moment. late.go forms steps late.
 // draft.go has tokens guessed ahead, draft_model.go by a second model. cached.go counts a user's pages. reread.go
 // computes pages for later prompts while nobody waits. check.go proves that the pass can be captured.
 package engine
@@ -24,13 +24,16 @@ import (
 
 // Options configures an Engine.
 type Options struct {
-	Context    int // tokens of a sequence at most
-	MaxBatch   int // slots for everybody; one user never holds more
-	Reserve    int // slots past MaxBatch, each for a user that holds none
-	MaxQueue   int // sequences of one user that wait for a slot; all users together may queue twice as many
-	Chunk      int // prompt tokens of one prefill step
-	PageTokens int // tokens a KV page holds
-	Pages      int // KV pages
+	Context  int // tokens of a sequence at most
+	MaxBatch int // slots for everybody; one user never holds more
+	Reserve  int // slots past MaxBatch, each for a user that holds none
+	MaxQueue int // sequences of one user that wait for a slot; all users together may queue twice as many
+	Chunk    int // prompt tokens of one prefill step, at most
+	// Gap is as in [scheduler.Options]. With one, the second step in flight is formed as late as it may be.
+	Gap        time.Duration
+	lead       time.Duration // in tests, in place of the constant; 0: that
+	PageTokens int           // tokens a KV page holds
+	Pages      int           // KV pages
 	// ReservePages is the number of KV pages kept with each slot of the reserve.
 	ReservePages int
 	// KVType is the data type of keys and values in the KV pool; the zero value is float32.
@@ -121,9 +124,11 @@ type Engine struct {
 	moves     []move               // oldest first
 	host      hostTier
 	files     files
+	over      uint64              // number of a step in flight that has ended earlier than expected
 	next      uint64              // number of the next step
 	resumed   time.Time           // the end of the last wait for a step; zero while none is in flight
-	worked    time.Duration       // between waits for steps, so far
+	worked    time.Duration       // between waits for steps, so far, idle excepted
+	idle      time.Duration       // since resumed, waiting to form the next step
 	pace      time.Duration       // of the last decode step
 	result    kernels.Record      // the record read last; kept to reuse its memory
 	drawn     []int32             // a step's results of one sequence with a format; kept to reuse its memory

@@ -17,6 +17,7 @@ type stepInFlight struct {
 	batch    *scheduler.Batch
 	plan     graphs.Plan
 	enqueued time.Time
+	took     time.Duration // once it has completed
 }
 
 // Run serves requests until Stop, Fail or a failure of the device. It locks its goroutine to a thread, since a
@@ -82,6 +83,7 @@ func (e *Engine) isLost() bool {
 func (e *Engine) loop() error {
 	for {
 		e.awaitMasks(e.awaited.patience())
+		e.awaitTurn()
 		commands, stop, err := e.takeCommands()
 		if err = e.apply(commands, err); err == nil {
 			err = e.finishCopies()
@@ -125,6 +127,9 @@ func (e *Engine) iterate() error {
 		e.pool.Maintain(e.next, false)
 		e.publish()
 		return e.waitForWork()
+	}
+	if e.early() > 0 {
+		return nil // loop waits
 	}
 	step, err := e.completeOldest()
 	if err != nil {
@@ -179,9 +184,10 @@ func (e *Engine) apply(commands []command, failed error) error {
 	return failed
 }
 
-// formAndEnqueue forms steps and enqueues them until as many are in flight as may be, or no sequence has work.
+// formAndEnqueue forms steps and enqueues them until as many are in flight as may be, it is too early for the next one,
+// or no sequence has work.
 func (e *Engine) formAndEnqueue() error {
-	for len(e.inFlight) < e.ahead() {
+	for len(e.inFlight) < e.ahead() && e.early() <= 0 {
 		b := e.sched.Next()
 		e.noteJoined(e.sched.Joined())
 		if b == nil {
@@ -252,12 +258,12 @@ func key(b *scheduler.Batch) graphs.Key {
 func (e *Engine) completeOldest() (stepInFlight, error) {
 	step := e.inFlight[0]
 	if !e.resumed.IsZero() {
-		e.worked += time.Since(e.resumed)
+		e.worked += time.Since(e.resumed) - e.idle
 	}
 	if err := e.events[step.batch.Step.Number%depth].Synchronize(); err != nil {
 		return step, err
 	}
-	e.noteStep(step, time.Now())
+	step.took = e.noteStep(step, time.Now())
 	copy(e.inFlight, e.inFlight[1:])
 	e.inFlight = e.inFlight[:len(e.inFlight)-1]
 	return step, nil
@@ -268,7 +274,7 @@ func (e *Engine) completeOldest() (stepInFlight, error) {
 func (e *Engine) handOut(step stepInFlight) error {
 	e.countStep(step)
 	e.callHeartbeats()
-	e.timeDrafts(step)
+	e.timeStep(step)
 	if err := e.deliver(step.batch); err != nil {
 		return err
 	}

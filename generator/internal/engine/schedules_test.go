@@ -103,6 +103,9 @@ func randomBounds(r *rand.Rand) (Options, device.HostOptions) {
 	o := Options{Context: 64, MaxBatch: 1 + r.IntN(6), MaxQueue: 64, Chunk: 1 + r.IntN(16), PageTokens: 1 + r.IntN(9)}
 	o.Reserve, o.ReservePages = r.IntN(3), r.IntN(4)
 	o.Pages = (64+o.PageTokens-1)/o.PageTokens + o.Reserve*o.ReservePages + r.IntN(30)
+	if r.IntN(2) == 0 {
+		o.Gap, o.lead = time.Duration(1+r.IntN(3000))*time.Microsecond, time.Duration(1+r.IntN(100))*time.Microsecond
+	}
 	o.Precapture = []int{}
 	for n := 1; n <= o.Chunk; n += 1 + r.IntN(4) {
 		o.Precapture = append(o.Precapture, n)

@@ -4,6 +4,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"time"
 
 	"reel.internal/reel/generator/internal/config"
 	"reel.internal/reel/generator/internal/engine"
@@ -249,6 +250,14 @@ func (p Planner) defaultBatch(context int, budget int64) int {
 // chunk returns the most prompt tokens of a step, at most the tokens of all sequences.
 func (p Planner) chunk(context, batch int) int { return min(p.Profile.chunk, context*batch) }
 
+// gap returns the engine's Gap.
+func (p Planner) gap() time.Duration {
+	if p.Options.TokenGap == config.AutoTokenGap {
+		return p.Profile.gap
+	}
+	return p.Options.TokenGap
+}
+
 // Plan sizes the engine for budget bytes, overhead included. If not even one sequence fits,
 // the error is [config.ErrNoRoom] and says which setting to lower.
 func (p Planner) Plan(budget int64) (Sizes, engine.Options, error) {
@@ -273,7 +282,7 @@ func (p Planner) Plan(budget int64) (Sizes, engine.Options, error) {
 func (p Planner) engineOptions(context, batch int) engine.Options {
 	draft, drafter := p.draftOptions()
 	return engine.Options{Context: context, MaxBatch: batch, Reserve: reserveSlots(batch), MaxQueue: cmp.Or(p.Options.MaxQueue, protocol.MaxQueue),
-		Chunk: p.chunk(context, batch), PageTokens: pageTokens, KVType: p.Profile.kvType,
+		Chunk: p.chunk(context, batch), Gap: p.gap(), PageTokens: pageTokens, KVType: p.Profile.kvType,
 		Precapture: p.Options.Precapture, CacheScope: cacheScopes[p.Options.CacheScope],
 		MaxGraphs: p.Options.MaxGraphs, NoRoller: p.Options.Roller == "off", Embeddings: p.Config.Embedding != nil,
 		Draft: draft, DraftModel: drafter, DraftTokens: p.Options.DraftTokens,

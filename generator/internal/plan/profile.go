@@ -1,17 +1,22 @@
 package plan
 
-import "reel.internal/reel/kernels"
+import (
+	"time"
+
+	"reel.internal/reel/kernels"
+)
 
 // pageTokens is the number of tokens in a KV page.
 const pageTokens = 16
 
 // Profile holds the defaults of a kind of device, and how it allocates memory.
 type Profile struct {
-	kind        string // host or cuda
-	minBatch    int    // sequences: the default batch, and what memory does not lower it below
-	maxBatch    int    // the default batch, where the KV pool is large enough for it
-	chunk       int    // prompt tokens of one step
-	graphMemory int64  // bytes
+	kind        string        // host or cuda
+	minBatch    int           // sequences: the default batch, and what memory does not lower it below
+	maxBatch    int           // the default batch, where the KV pool is large enough for it
+	chunk       int           // prompt tokens of one step
+	gap         time.Duration // of --token-gap
+	graphMemory int64         // bytes
 	kvType      kernels.DType
 	// Packed reports whether weights are copied to the device as 16-bit tiles of 16 rows.
 	// Otherwise the device reads the mapped file, and weights take no memory.
@@ -28,11 +33,11 @@ type Profile struct {
 
 // HostProfile is the profile of this machine's processors. A chunk of 64 tokens takes
 // about as long as a decode step of the largest batch, so neither delays the other.
-var HostProfile = Profile{kind: "host", minBatch: 64, maxBatch: 64, chunk: 64, graphMemory: 64 << 20, block: 1}
+var HostProfile = Profile{kind: "host", minBatch: 64, maxBatch: 64, chunk: 64, gap: 50 * time.Millisecond, graphMemory: 64 << 20, block: 1}
 
 // GPUProfile is the profile of a GPU. Context and kernels took 526 MiB on an H200;
 // Overhead is above that. A generator that starts measures its own.
 var GPUProfile = Profile{
-	kind: "cuda", minBatch: 64, maxBatch: 256, chunk: 512, graphMemory: 1 << 30, kvType: kernels.BF16, Packed: true,
+	kind: "cuda", minBatch: 64, maxBatch: 256, chunk: 512, gap: 10 * time.Millisecond, graphMemory: 1 << 30, kvType: kernels.BF16, Packed: true,
 	block: 2 << 20, execBytes: 109_600, nodeBytes: 2_470, staging: kernels.StagingBytes, Overhead: 640 << 20,
 }

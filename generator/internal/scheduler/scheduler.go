@@ -1,7 +1,8 @@
 // Package scheduler decides which waiting sequences join, which rows the next step has, and which KV pages they
 // use. It does bookkeeping only and makes no call on a device.
 //
-// step.go forms steps, verify.go those with drafts. share.go orders users and connections fairly. reserve.go decides if
+// step.go forms steps, verify.go those with drafts. pace.go decides how much of others' prompts comes between two
+// tokens, and costs.go tells how long steps take. share.go orders users and connections fairly. reserve.go decides if
 // a sequence fits. prefix.go finds pages that other prompts have left, and files.go those in files. reread.go computes
 // some while nobody waits. tiers.go copies pages to host memory and back, and moves sequences out. relocate.go moves
 // pages on the device.
@@ -11,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"reel.internal/reel/generator/internal/kv"
 	"reel.internal/reel/kernels"
@@ -40,6 +42,9 @@ type Options struct {
 	// no drafts. MaxVerify bounds the rows of a verify step, padding included.
 	PlanDrafts func([]*Sequence)
 	MaxVerify  int
+	// Gap bounds, as far as steps are as short, the time between two tokens of a sequence while others' prompts are
+	// computed (pace.go); 0: prefill steps have whole chunks, and alternate with decode steps.
+	Gap time.Duration
 	// FirstStep is the number of the first step.
 	FirstStep uint64
 	// InFlight is how many steps may be formed before the first of them has completed.
@@ -93,7 +98,7 @@ type entry struct {
 // slot's masks are written only while no enqueued step reads them.
 //
 // Prompts are prefilled in chunks, and prefill steps alternate with decode steps, so that a long prompt does not
-// hold up others' tokens.
+// hold up others' tokens. What steps took lately decides how large a chunk is (pace.go, costs.go).
 type Scheduler struct {
 	Options
 	pages        *kv.Pool
@@ -126,6 +131,9 @@ type Scheduler struct {
 	epoch        uint64      // number of page moves begun
 	unsentMoves  int         // block table entries that changed by a move and that no step carries yet
 	lastPrefill  bool        // the last step was prefill
+	costs        costs       // of steps
+	since        float64     // nanoseconds that prefill steps are expected to take since the last decode step
+	burst        bool        // there is one
 	batches      []Batch     // reused in rotation, one for each step in flight
 }
 
@@ -141,7 +149,8 @@ func New(o Options) (*Scheduler, error) {
 	}
 	slots := o.MaxBatch + o.Reserve
 	s := &Scheduler{Options: o, pages: kv.New(o.Pages, o.PageTokens), holders: make([]*share, o.Pages+1),
-		generations: make([]int32, slots), number: o.FirstStep, completed: o.FirstStep, batches: o.newBatches()}
+		generations: make([]int32, slots), number: o.FirstStep, completed: o.FirstStep, batches: o.newBatches(),
+		costs: newCosts(o.Chunk, slots)}
 	for i := range slots {
 		s.freeSlots = append(s.freeSlots, int32(slots-1-i))
 	}

@@ -48,6 +48,7 @@ type Sequence struct {
 	allowed    bool       // the mask of its next token is there
 	drafts     []int32    // of a masked sequence: tokens that may be drafts of its next row
 	passed     int        // sequences that joined while it was the next to come back
+	burst      bool       // its prompt is one of the burst
 	restore    bool       // its slot must be restored before its next row
 	heldBack   uint64     // the round of Next in which its prompt gets no further rows
 	state      state

@@ -17,6 +17,10 @@ type share struct {
 	waiting []*Sequence // in order of arrival
 	members int         // sequences that wait, run or leave
 
+	// Only in names, while a step is formed: sequences that wait for their first token, those of them that are in the
+	// burst, and sequences that wait for their next token.
+	awaitFirst, burst, awaitNext int
+
 	// Of this share and those below it.
 	queued  int    // sequences that wait
 	running int    // sequences that run

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -62,6 +63,7 @@ func randomLoad(pick func(int) int, fault func(string, ...any), plant func(*simu
 	if pick(2) == 0 {
 		o.MaxVerify = 1 + pick(20)
 	}
+	o.Gap = time.Duration(pick(2) * pick(3000))
 	o.Pages = pagesFor(40, o.PageTokens) + o.Reserve*o.ReservePages + pick(12)
 	m, err := newSimulation(o, pick(80), pick, fault)
 	if err != nil {

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"reel.internal/reel/kernels"
 )
@@ -59,6 +60,7 @@ type simulatedMask struct {
 
 type simulatedStep struct {
 	kernels.Step
+	batch    *Batch
 	prefill  bool
 	queries  int // rows of a sequence, if the step is no prefill
 	drafts   []int
@@ -191,7 +193,7 @@ func (m *simulation) form() bool {
 }
 
 func (m *simulation) enqueue(b *Batch) {
-	step := &simulatedStep{prefill: b.Prefill, sampled: slices.Clone(b.Sampled), owners: map[int32]*Sequence{},
+	step := &simulatedStep{batch: b, prefill: b.Prefill, sampled: slices.Clone(b.Sampled), owners: map[int32]*Sequence{},
 		wrote: map[int32]*Sequence{}, queries: b.Queries, drafts: slices.Clone(b.Drafts), pages: map[int32][]int32{}}
 	step.Number, step.Rows, step.Samples = b.Step.Number, slices.Clone(b.Step.Rows), slices.Clone(b.Step.Samples)
 	step.Inits, step.Pages = slices.Clone(b.Step.Inits), slices.Clone(b.Step.Pages)
@@ -351,6 +353,9 @@ func (m *simulation) complete() bool {
 		}
 	}
 	m.s.Complete(step.Number)
+	if m.s.Gap > 0 {
+		m.s.Took(step.batch, time.Duration(m.pick(1000)-1))
+	}
 	return true
 }
 

@@ -13,21 +13,21 @@ func (s *Scheduler) Next() *Batch {
 	b := s.blankBatch()
 	s.grow()
 	s.admit()
-	prompts, decodes, masked := s.count()
-	if prompts == 0 && decodes == masked && s.number > s.completed {
+	d := s.demand()
+	if d.prompts == 0 && d.decodes == d.masked && s.number > s.completed {
 		return nil // with two steps in flight they would stay two half batches
 	}
-	if prompts > 0 && (decodes == 0 || !s.lastPrefill) {
-		s.prefill(b)
+	if s.turn(d) {
+		s.prefill(b, s.chunk(d))
 	}
-	if len(b.Step.Rows) == 0 && decodes > 0 { // the prompts may all wait for pages
+	if len(b.Step.Rows) == 0 && d.decodes > 0 { // the prompts may all wait for pages
 		s.decode(b)
 	}
 	if len(b.Step.Rows) == 0 {
 		return nil
 	}
 	s.Rebuild(b)
-	s.lastPrefill = b.Prefill
+	s.note(b, d)
 	s.number++
 	return b
 }
@@ -48,22 +48,6 @@ func (s *Scheduler) blankBatch() *Batch {
 		Queries: 1, Drafts: b.Drafts[:0],
 		Sampled: b.Sampled[:0], Masked: b.Masked[:0], Served: b.Served[:0], Restored: b.Restored[:0], entries: b.entries[:0]}
 	return b
-}
-
-// count returns how many sequences are ready for prefill, how many for decode, and how many of the latter are masked.
-func (s *Scheduler) count() (prompts, decodes, masked int) {
-	for _, q := range s.running {
-		switch {
-		case s.ready(q, prefilling):
-			prompts++
-		case s.ready(q, decoding):
-			decodes++
-			if q.Sampling.Masked {
-				masked++
-			}
-		}
-	}
-	return prompts, decodes, masked
 }
 
 // admit gives slots and pages to sequences that come back, then to waiting ones in the order of their shares.
@@ -106,16 +90,16 @@ func (s *Scheduler) popSlot(q *Sequence) {
 	q.generation = s.generations[q.slot]
 }
 
-// prefill fills a chunk with prompt tokens, in the order of the shares. At most MaxPrompts and MaxBatch prompts may end
-// in one step, since a prefill pass samples no more rows.
-func (s *Scheduler) prefill(b *Batch) {
+// prefill fills a chunk of so many rows with prompt tokens, in the order of the shares. At most MaxPrompts and MaxBatch
+// prompts may end in one step, since a prefill pass samples no more rows.
+func (s *Scheduler) prefill(b *Batch, chunk int) {
 	most := min(s.MaxBatch, MaxPrompts)
-	for q := s.nextPrompt(); q != nil && len(b.Step.Rows) < s.Chunk && len(b.Sampled) < most; q = s.nextPrompt() {
+	for q := s.nextPrompt(); q != nil && len(b.Step.Rows) < chunk && len(b.Sampled) < most; q = s.nextPrompt() {
 		if !s.findMore(q) || s.lacksMask(q) || !s.prepareSlot(b, q) {
 			q.heldBack = s.rounds
 			continue
 		}
-		s.addPrompt(b, q, s.Chunk-len(b.Step.Rows))
+		s.addPrompt(b, q, chunk-len(b.Step.Rows))
 	}
 	b.Prefill = len(b.Step.Rows) > 0
 }

@@ -1,0 +1,75 @@
+package engine
+
+import "time"
+
+// With a gap, the second step in flight is formed shortly before the first one ends, if that can be told. What comes
+// meanwhile gets its rows in that step and not in the one after: a prompt waits for one step instead of two, and the
+// prompts of a burst come together.
+
+const (
+	// lead is how long before the end of the step in flight the next one is formed at the latest; a quarter of the step,
+	// if that is longer. Forming and enqueueing it takes about a tenth of that.
+	lead = 2 * time.Millisecond
+	// leadPart is the part of a step.
+	leadPart = 4
+	// lookAfter is how long the engine waits before it looks if a step has ended, which takes a call of the driver.
+	lookAfter = 10 * time.Millisecond
+)
+
+// leastLead returns lead, or in tests another.
+func (o Options) leastLead() time.Duration {
+	if o.lead > 0 {
+		return o.lead
+	}
+	return lead
+}
+
+// timeStep tells the scheduler and the policy of drafts how long a step took, before its records are read.
+func (e *Engine) timeStep(step stepInFlight) {
+	e.sched.Took(step.batch, step.took)
+	e.timeDrafts(step, step.took)
+}
+
+// early returns how long it is too early to form the second step in flight; 0 or less: it is time.
+func (e *Engine) early() time.Duration {
+	if e.opts.Gap == 0 || len(e.inFlight) != 1 || e.over == e.inFlight[0].batch.Step.Number {
+		return 0
+	}
+	step := e.inFlight[0]
+	takes := e.sched.Expected(step.batch)
+	left := takes - max(e.opts.leastLead(), takes/leadPart)
+	if left <= 0 {
+		return 0
+	}
+	return left - time.Since(e.begun(step))
+}
+
+// awaitTurn waits until it is time to form the next step. Now and then it looks if the step in flight has ended early.
+func (e *Engine) awaitTurn() {
+	for left := e.early(); left > 0; left = e.early() {
+		e.mu.Lock()
+		if e.stopping || e.lost != nil {
+			e.mu.Unlock()
+			return
+		}
+		e.wakeup.sleeping = true
+		e.mu.Unlock()
+		slept := time.Now()
+		e.wakeup.wait(min(left, lookAfter))
+		e.idle += time.Since(slept)
+		e.mu.Lock()
+		e.wakeup.sleeping = false
+		e.mu.Unlock()
+		if left > lookAfter {
+			e.look()
+		}
+	}
+}
+
+// look notes if the step in flight has ended, or its device has failed.
+func (e *Engine) look() {
+	number := e.inFlight[0].batch.Step.Number
+	if done, err := e.events[number%depth].Done(); done || err != nil {
+		e.over = number // completeOldest has the error
+	}
+}

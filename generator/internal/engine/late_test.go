@@ -1,0 +1,116 @@
+package engine
+
+import (
+	"testing"
+	"time"
+
+	"reel.internal/reel/generator/internal/scheduler"
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
+)
+
+// withGap returns an engine that the test drives.
+func withGap(t *testing.T, gap time.Duration) *testEngine {
+	t.Helper()
+	o := defaults()
+	o.Gap, o.lead = gap, time.Millisecond
+	b, err := tryBuildModel(t, microConfig(), device.HostOptions{}, o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// expect has the engine expect that decode steps of one sequence take so long.
+func (b *testEngine) expect(takes time.Duration) {
+	step := scheduler.Batch{Step: kernels.Step{Rows: make([]kernels.Row, 1)}, Served: make([]*scheduler.Sequence, 1)}
+	for range 100 {
+		b.sched.Took(&step, takes)
+	}
+}
+
+// decoding runs a request in the engine up to its first token, and forms a decode step.
+func (b *testEngine) decoding() {
+	b.t.Helper()
+	b.submit(Request{Tokens: []int32{1, 2, 3}, MaxTokens: 100})
+	commands, _, _ := b.takeCommands()
+	if err := b.apply(commands, nil); err != nil {
+		b.t.Fatal(err)
+	}
+	for len(b.inFlight) == 0 || b.inFlight[0].batch.Prefill {
+		if err := b.formAndEnqueue(); err != nil {
+			b.t.Fatal(err)
+		}
+		if b.inFlight[0].batch.Prefill {
+			if err := b.completeStep(); err != nil {
+				b.t.Fatal(err)
+			}
+		}
+	}
+	if err := b.formAndEnqueue(); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// The second step in flight is formed late if the first one's end can be told, and with a gap alone.
+func TestTheSecondStepIsFormedLate(t *testing.T) {
+	for _, c := range []struct {
+		gap, takes time.Duration
+		want       int // steps in flight
+	}{{time.Second, time.Hour, 1}, {time.Second, time.Millisecond, 2}, {0, time.Hour, 2}} {
+		b := withGap(t, c.gap)
+		b.expect(c.takes)
+		b.decoding()
+		if len(b.inFlight) != c.want {
+			t.Errorf("%+v: %d steps in flight", c, len(b.inFlight))
+		}
+		b.runOn()
+	}
+}
+
+// Whoever submits while the engine waits gets a row in the step that it forms then.
+func TestLateStepsTakeInWhatComes(t *testing.T) {
+	b := withGap(t, time.Second)
+	b.expect(time.Hour)
+	b.decoding()
+	b.expect(200 * time.Millisecond) // from then on
+	b.submit(Request{Tokens: []int32{4, 5}, MaxTokens: 2})
+	b.awaitTurn()
+	commands, _, _ := b.takeCommands()
+	if err := b.apply(commands, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.formAndEnqueue(); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.inFlight) != 2 || !b.inFlight[1].batch.Prefill {
+		t.Errorf("%d steps in flight, and none is of the new prompt", len(b.inFlight))
+	}
+	b.runOn()
+}
+
+// A step that ends long before it is expected to costs nobody that time, and neither does the end of the engine.
+func TestAWrongExpectationEndsSoon(t *testing.T) {
+	b := withGap(t, time.Second)
+	b.expect(time.Hour)
+	b.decoding()
+	b.run()
+	s, _ := b.submit(Request{Tokens: []int32{4, 5}, MaxTokens: 1})
+	select {
+	case <-s.ended:
+	case <-time.After(patience):
+		t.Fatal("a request waits for a step that has ended")
+	}
+	if err := b.finish(); err != nil {
+		t.Error(err)
+	}
+}
+
+// runOn runs the engine's loop and ends it.
+func (b *testEngine) runOn() {
+	b.t.Helper()
+	b.run()
+	if err := b.finish(); err != nil {
+		b.t.Error(err)
+	}
+}

@@ -1,0 +1,158 @@
+package scheduler
+
+import (
+	"time"
+
+	"reel.internal/reel/kernels"
+)
+
+const (
+	// grain is the step of prefill rows in costs, and of chunks beside running sequences: graphs have this grain.
+	grain = 16
+	// settle is the weight of a step's time in the time that is expected of the next one like it.
+	settle = 0.25
+	// hiccup bounds a step's time by that many times the expected one: something else may have held it up.
+	hiccup = 2
+	// remembered is how many prefill steps later a time of prefill is forgotten, so that one bad measurement ends.
+	remembered = 512
+	// far is the mean position from which on a wrong guess of a chunk's time is laid to attention rather than products.
+	far = 1024
+)
+
+// costs is what steps took, in nanoseconds, so that the time of the next ones can be told. It has no clock: Took has
+// the times.
+type costs struct {
+	decodes []float64 // by sequences of a decode or verify step; 0: never measured
+	prompts []cost    // by rows of a prefill step in grains, at position 0
+	// attention is how much longer a row of a prompt takes for each position before it.
+	attention float64
+	prefills  int64 // measured so far
+}
+
+type cost struct {
+	time float64 // 0: never measured
+	at   int64   // costs.prefills when it was measured last
+}
+
+func newCosts(rows, sequences int) costs {
+	return costs{decodes: make([]float64, sequences+1), prompts: make([]cost, grains(rows)+1)}
+}
+
+func grains(rows int) int { return (rows + grain - 1) / grain }
+
+// towards moves an expectation towards a measured time.
+func towards(expected, measured float64) float64 {
+	if expected == 0 {
+		return measured
+	}
+	return expected + settle*(min(measured, hiccup*expected)-expected)
+}
+
+// tookDecode notes the time of a step of so many sequences.
+func (c *costs) tookDecode(sequences int, t float64) {
+	if sequences < len(c.decodes) {
+		c.decodes[sequences] = towards(c.decodes[sequences], t)
+	}
+}
+
+// decode returns the time expected of a decode step: that of the nearest number of sequences that was measured; 0
+// before the first.
+func (c *costs) decode(sequences int) float64 {
+	for d := range c.decodes {
+		for _, n := range [2]int{sequences - d, sequences + d} {
+			if n >= 0 && n < len(c.decodes) && c.decodes[n] > 0 {
+				return c.decodes[n]
+			}
+		}
+	}
+	return 0
+}
+
+// tookPrompt notes the time of a prefill step whose rows have so many positions before them altogether. What differs
+// from the expected time is laid to the products, or with the mean position more and more to attention: a normalised
+// step of least mean squares.
+func (c *costs) tookPrompt(rows, before int, t float64) {
+	c.prefills++
+	b := &c.prompts[min(grains(rows), len(c.prompts)-1)]
+	base, attention := c.known(b), c.attention*float64(before)
+	b.at = c.prefills
+	if base == 0 {
+		b.time = max(t-attention, t/2)
+		return
+	}
+	wrong := settle * (min(t, hiccup*(base+attention)) - base - attention)
+	x := float64(before) / float64(rows) / far
+	b.time = max(b.time+wrong/(1+x*x), 1)
+	if before > 0 {
+		c.attention = max(c.attention+wrong*x*x/(1+x*x)/float64(before), 0)
+	}
+}
+
+// known returns what was measured for a number of rows, unless that is too long ago.
+func (c *costs) known(b *cost) float64 {
+	if b.time == 0 || c.prefills-b.at > remembered {
+		return 0
+	}
+	return b.time
+}
+
+// prompt returns the time expected of a prefill step; 0 before the first. Between two numbers of rows that were
+// measured it is on the line between them. Below the smallest it is in proportion. Above the largest it is the same up
+// to twice as many rows: so they are tried.
+func (c *costs) prompt(rows, before int) float64 {
+	at := min(grains(rows), len(c.prompts)-1)
+	below, above := at, at
+	for below > 0 && c.known(&c.prompts[below]) == 0 {
+		below--
+	}
+	for above < len(c.prompts) && c.known(&c.prompts[above]) == 0 {
+		above++
+	}
+	time := 0.0
+	switch low := c.known(&c.prompts[below]); {
+	case above == len(c.prompts) && below == 0:
+		return 0
+	case above == len(c.prompts):
+		time = low * max(1, float64(at)/float64(2*below))
+	case below == above:
+		time = low
+	default:
+		high := c.known(&c.prompts[above])
+		time = low + (high-low)*float64(at-below)/float64(above-below)
+	}
+	return time + c.attention*float64(before)
+}
+
+// before returns how many positions the rows of a prefill step have before them, altogether.
+func before(step *kernels.Step) (n int) {
+	for _, r := range step.Rows {
+		n += int(max(0, r.Position))
+	}
+	return n
+}
+
+// Took notes how long a step took, from the end of the step before it or, if that was later, from when it was enqueued.
+// b is still valid.
+func (s *Scheduler) Took(b *Batch, t time.Duration) {
+	switch {
+	case s.Gap == 0 || len(b.Step.Rows) == 0 || t <= 0:
+	case b.Prefill:
+		s.costs.tookPrompt(len(b.Step.Rows), before(&b.Step), float64(t))
+	default:
+		s.costs.tookDecode(len(b.Served), float64(t))
+	}
+}
+
+// Expected returns how long b will take, if steps of its shape were measured lately; otherwise 0.
+func (s *Scheduler) Expected(b *Batch) time.Duration {
+	c := &s.costs
+	switch {
+	case s.Gap == 0 || len(b.Step.Rows) == 0:
+		return 0
+	case !b.Prefill:
+		return time.Duration(c.decodes[min(len(b.Served), len(c.decodes)-1)])
+	case c.known(&c.prompts[min(grains(len(b.Step.Rows)), len(c.prompts)-1)]) == 0:
+		return 0
+	}
+	return time.Duration(c.prompt(len(b.Step.Rows), before(&b.Step)))
+}

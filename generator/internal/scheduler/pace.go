@@ -1,0 +1,138 @@
+package scheduler
+
+// A running sequence waits for its next token while others' prompts are computed. Options.Gap bounds that wait, as far
+// as steps are as short: after a decode step comes at most one prefill step, of as many rows as are expected to end,
+// with the decode step after it, within the gap. If decode steps alone take more than half of the gap, prompts get as
+// long as they. So a prompt always has half of the time, and nobody waits for a whole chunk of somebody else's.
+//
+// In a burst as many sequences wait for their first token as for their next one. Decode steps between would be nearly
+// empty, and hold all of them up. So the sequences of a burst wait longer for their second tokens: several whole chunks
+// come in a row. It ends with the prompts that were there when it began. A name of a user takes part with prompts of
+// its own, so nobody else's tokens wait longer.
+
+const (
+	// leastBurst is the number of prompts that make a burst.
+	leastBurst = 4
+	// burstGaps is the gap in a burst, in gaps.
+	burstGaps = 4
+	// margin is the part of the gap that is left for steps that take longer than expected.
+	margin = 1.0 / 16
+)
+
+// demand is what sequences wait for.
+type demand struct {
+	prompts int // ready for prefill
+	tokens  int // of these prompts that are not computed
+	decodes int // ready for decode
+	masked  int // of decodes
+	next    int // wait for a token after their first, ready or not
+	burst   int // of the burst, that wait for their first token
+	// position is that of the first row of the next prefill step.
+	position int
+}
+
+// demand counts what running sequences wait for, and begins and ends bursts.
+func (s *Scheduler) demand() (d demand) {
+	for _, q := range s.running {
+		name := q.share.parent
+		name.awaitFirst, name.awaitNext, name.burst = 0, 0, 0
+	}
+	for _, q := range s.running {
+		name := q.share.parent
+		switch {
+		case q.state == prefilling:
+			name.awaitFirst++
+			if q.burst {
+				name.burst++
+				d.burst++
+			}
+		case q.state == decoding && q.sampled < q.MaxTokens:
+			name.awaitNext++
+			d.next++
+		}
+		switch {
+		case s.ready(q, prefilling):
+			d.prompts++
+			d.tokens += len(q.Prompt) - q.prefilled
+		case s.ready(q, decoding):
+			d.decodes++
+			if q.Sampling.Masked {
+				d.masked++
+			}
+		}
+	}
+	if s.Gap > 0 && d.prompts > 0 {
+		d.position = s.nextPrompt().prefilled
+		s.follow(d)
+	}
+	return d
+}
+
+// follow begins or ends a burst. One goes on while each name whose sequences wait for their next tokens has prompts of
+// the burst, too.
+func (s *Scheduler) follow(d demand) {
+	goesOn, begins := d.burst > 0, d.prompts >= leastBurst
+	for _, q := range s.running {
+		if name := q.share.parent; name.awaitNext > 0 {
+			goesOn = goesOn && name.burst > 0
+			begins = begins && name.awaitFirst >= name.awaitNext
+		}
+	}
+	s.burst = goesOn || begins
+	if !goesOn {
+		for _, q := range s.running {
+			q.burst = s.burst && q.state == prefilling
+		}
+	}
+}
+
+// turn reports whether the next step is a prefill step.
+func (s *Scheduler) turn(d demand) bool {
+	switch {
+	case d.prompts == 0:
+		return false
+	case d.decodes == 0:
+		s.since = 0 // whoever waits for a mask gives way
+		return true
+	case s.Gap == 0:
+		return !s.lastPrefill
+	}
+	return s.since == 0 || s.since+s.promptCost(min(s.Chunk, d.tokens), d) <= s.budget(d)
+}
+
+// budget returns how many nanoseconds prefill steps may take between two decode steps.
+func (s *Scheduler) budget(d demand) float64 {
+	gap, decode := float64(s.Gap)*(1-margin), s.costs.decode(d.next)
+	if s.burst {
+		gap *= burstGaps
+	}
+	return max(gap-decode, decode)
+}
+
+// promptCost returns the time expected of the next prefill step with so many rows, if all are of its first prompt.
+func (s *Scheduler) promptCost(rows int, d demand) float64 {
+	return s.costs.prompt(rows, rows*d.position+rows*rows/2)
+}
+
+// chunk returns how many rows the next prefill step may have. If others wait for their next tokens, it is the most that
+// the budget has room for; what is left of the prompts is divided evenly among steps, so that no small one remains.
+func (s *Scheduler) chunk(d demand) int {
+	if s.Gap == 0 || d.next == 0 {
+		return s.Chunk
+	}
+	rows, budget := s.Chunk, s.budget(d)-s.since
+	for ; rows > grain && s.promptCost(rows, d) > budget; rows = grain * (grains(rows) - 1) {
+	}
+	steps := (d.tokens + rows - 1) / rows
+	return min(rows, grain*grains((d.tokens+steps-1)/steps))
+}
+
+// note counts the time expected of a step that was formed: what prefill steps take since the last decode step.
+func (s *Scheduler) note(b *Batch, d demand) {
+	s.lastPrefill = b.Prefill
+	if !b.Prefill || d.next == 0 {
+		s.since = 0
+		return
+	}
+	s.since += max(1, s.costs.prompt(len(b.Step.Rows), before(&b.Step)))
+}
