@@ -57,6 +57,14 @@ func TestBench(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 	})
+	t.Run("arrivals", func(t *testing.T) {
+		got := measured[bench.Arrivals](t, "arrivals", "--json", "--device", "host", "--streams", "2", "--prompt-tokens", "90",
+			"--rate", "20", "--burst", "5x16", "--runs", "2", "--duration", "500ms", "--warmup", "100ms")
+		if r, b := got.Streams, got.Bursts; len(r) != 2 || r[0].ITL.Samples == 0 || r[1].TTFT.Samples == 0 ||
+			r[1].Failed != 0 || len(b) != 1 || len(b[0].Last) != 2 || !(b[0].Last[1] >= b[0].P50[1]) {
+			t.Errorf("got %+v", got)
+		}
+	})
 	t.Run("chat", func(t *testing.T) {
 		got := measured[bench.Chat](t, "chat", "--json", "--device", "host", "--conversations", "1", "--turns", "4",
 			"--words", "30", "--max-tokens", "8", "--pause", "0")

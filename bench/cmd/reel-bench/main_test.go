@@ -169,6 +169,8 @@ func TestExitCodes(t *testing.T) {
 		{64, "the context holds 100", []string{"throughput", "--socket", socket}},
 		{64, "neither a length such as", []string{"throughput", "--prompt-tokens", "9-3"}},
 		{64, "no bound such as", []string{"throughput", "--slo", "ttft"}},
+		{64, "no burst such as", []string{"arrivals", "--burst", "64"}},
+		{64, "the context holds 100", []string{"arrivals", "--socket", socket}},
 		{64, "at least 1 is needed", []string{"startup", "--runs", "0"}},
 		{64, "completions of 2 tokens", []string{"roll", "--max-tokens", "1"}},
 		{64, "on, read or off", []string{"latency", "--socket", socket, "--cache", "some"}},

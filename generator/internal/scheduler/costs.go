@@ -97,8 +97,8 @@ func (c *costs) known(b *cost) float64 {
 }
 
 // prompt returns the time expected of a prefill step; 0 before the first. Between two numbers of rows that were
-// measured it is on the line between them. Below the smallest it is in proportion. Above the largest it is the same up
-// to twice as many rows: so they are tried.
+// measured it is on the line between them. Below the smallest it is in proportion. A grain above one that was measured,
+// and above the largest up to twice as many rows, it is the same: so they are tried.
 func (c *costs) prompt(rows, before int) float64 {
 	at := min(grains(rows), len(c.prompts)-1)
 	below, above := at, at
@@ -114,7 +114,7 @@ func (c *costs) prompt(rows, before int) float64 {
 		return 0
 	case above == len(c.prompts):
 		time = low * max(1, float64(at)/float64(2*below))
-	case below == above:
+	case at-below <= 1:
 		time = low
 	default:
 		high := c.known(&c.prompts[above])

@@ -47,20 +47,22 @@ func TestCostsFollowTheDevice(t *testing.T) {
 	}
 }
 
-// Costs that are known of small steps alone keep no prompt to small ones.
+// Costs that are known of small steps alone, or of very large ones too, keep no prompt to small ones.
 func TestLargerChunksAreTried(t *testing.T) {
-	s := paced(t, milli(10))
-	for range 5 {
-		s.Took(rowsAt(16, 0), h200.took(rowsAt(16, 0)))
+	for _, known := range [][]int{{16}, {16, 512}, {512}, {192, 224}} {
+		s := paced(t, milli(10))
 		s.Took(decodeOf(4), milli(3.4))
-	}
-	d := demand{prompts: 1, tokens: 10_000, decodes: 4, next: 4}
-	for range 12 {
-		b := rowsAt(s.chunk(d), 0)
-		s.Took(b, h200.took(b))
-	}
-	if rows := s.chunk(d); rows != 208 {
-		t.Errorf("%d rows, where 208 end in time and more do not", rows)
+		for _, rows := range known {
+			s.Took(rowsAt(rows, 0), h200.took(rowsAt(rows, 0)))
+		}
+		d := demand{prompts: 1, tokens: 100_000, decodes: 4, next: 4}
+		for range 30 {
+			b := rowsAt(s.chunk(d), 0)
+			s.Took(b, h200.took(b))
+		}
+		if rows := s.chunk(d); rows != 208 {
+			t.Errorf("after %d: %d rows, where 208 end in time and more do not", known, rows)
+		}
 	}
 }
 
