@@ -127,6 +127,9 @@ func sourcesPage(all []foundResult) []byte {
 			continue
 		}
 		p := f.Header().Provenance
+		if f.hasCurve() {
+			fmt.Fprintf(&b, "[its curve](%s/%s): ", f.machine, f.curve())
+		}
 		fmt.Fprintf(&b, "%s%s; %s\n", summary(f.Result), p.Model, p.line())
 	}
 	return b.Bytes()

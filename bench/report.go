@@ -23,7 +23,7 @@ type Report map[string][]byte
 
 // MakeReport reads the results *.json in the subdirectories of results, one per machine, and
 // makes README's part, its plot results/latency.svg, and the page results/README.md with the
-// sources of all figures. Errors are those of the files, and ErrOptions for a file that is no
+// sources of all figures, and beside each result with goodput its curve. Errors are those of the files, and ErrOptions for a file that is no
 // result.
 func MakeReport(readme, results string) (Report, error) {
 	all, err := readResults(results)
@@ -56,7 +56,12 @@ func MakeReport(readme, results string) (Report, error) {
 	}
 	b.WriteString(reportEnd)
 	b.Write(after)
-	return Report{readme: b.Bytes(), plot: svg, page: sourcesPage(all)}, nil
+	report, err := curves(results, all)
+	if err != nil {
+		return nil, err
+	}
+	report[readme], report[plot], report[page] = b.Bytes(), svg, sourcesPage(all)
+	return report, nil
 }
 
 // relative returns path as a link from a file in dir.

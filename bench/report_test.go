@@ -60,10 +60,17 @@ func TestReport(t *testing.T) {
 		"h200/load.json": &Throughput{Head: Head{Kind: "throughput"}, Rows: []LoadRow{
 			{Target: "reel", Concurrency: 1, TokensPerS: 300}, {Target: "reel", Concurrency: 8, TokensPerS: 2100}}},
 		"small/latency.json": measuredLatency(),
+		"small/good.json": &Throughput{Head: Head{Kind: "throughput"}, DurationS: 10, SLO: "ttft=200ms", Rows: []LoadRow{
+			{Target: "reel", Rate: 4, Requests: 40, Good: 39, GoodputPerS: new(3.9)},
+			{Target: "reel", Rate: 8, Requests: 80, Good: 72, GoodputPerS: new(7.2)},
+			{Target: "reel", Rate: 16, Requests: 160, Good: 143, GoodputPerS: new(14.3)}}},
 	})
 	r, err := MakeReport(readme, dir)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if svg := string(r[filepath.Join(dir, "small", "good.svg")]); !strings.Contains(svg, "Goodput (ttft=200ms)") {
+		t.Errorf("no curve: %.100q", svg)
 	}
 	if err := r.Check(); !errors.Is(err, ErrStale) {
 		t.Errorf("before it is written: %v", err)
@@ -77,7 +84,9 @@ func TestReport(t *testing.T) {
 		"| Reel: 7b, h200 | 3.25 | - | - | - | 9.75 | 381.0 |":                                       text,
 		"| other: 7b, h200 | 6.50 | - | - | - | - | 200.0 |":                                         text,
 		"| the prototype: its own report, another GPU | 20.77 | 145.7 | 120.4 | 125.9 | 149.1 | - |": text,
-		"(results/latency.svg)": text,
+		"(results/latency.svg)":                                       text,
+		"[its curve](small/good.svg): ":                               page,
+		"nine in ten requests within ttft=200ms up to 8 requests/s. ": page,
 		"(h200/latency.json): Reel: ITL P50 2.62 ms and P99 3.00 ms, 13.21 GB of weights, 15.50 GB in use. 7b; " +
 			"NVIDIA H200; driver 580; commit abc; 2026-11-21\n": page,
 		"up to 2100 tok/s (reel, 8 clients":                      page,
@@ -89,7 +98,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, in)
 		}
 	}
-	if strings.Contains(text, "old") || len(r) != 3 {
+	if strings.Contains(text, "old") || len(r) != 4 {
 		t.Errorf("the old part is still there:\n%s", text)
 	}
 	again, err := MakeReport(readme, dir)

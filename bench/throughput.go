@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -157,19 +156,6 @@ func (o *LoadOptions) level(ctx context.Context, t Target, vocab int, at level, 
 	return row
 }
 
-// ErrLost means that requests failed.
-var ErrLost = errors.New("requests failed")
-
-// Lossless returns ErrLost with the first row whose requests did not all end well.
-func (t *Throughput) Lossless() error {
-	for i := range t.Rows {
-		if r := &t.Rows[i]; r.Failed > 0 || r.Requests == 0 {
-			return fmt.Errorf("%w: %s: %d of %d: %v", ErrLost, r.label(), r.Failed, r.Requests, r.Failures)
-		}
-	}
-	return nil
-}
-
 // warnOfFailures adds a warning for each row with failures.
 func (t *Throughput) warnOfFailures() {
 	for i := range t.Rows {
@@ -238,11 +224,6 @@ func (t *Throughput) Metrics() []Metric {
 	return all
 }
 
-// share returns a part of the row's requests as text.
-func (r *LoadRow) share(n int) string {
-	return fmt.Sprintf("%.1f%%", 100*float64(n)/float64(max(1, r.Requests)))
-}
-
 // Charts returns charts of latency against throughput, with a point for each level, and before them one of goodput
 // against the rate of open loops, if there are two of them and an SLO.
 func (t *Throughput) Charts() []Chart {
@@ -250,41 +231,6 @@ func (t *Throughput) Charts() []Chart {
 		return append([]Chart{c}, t.latencyCharts()...)
 	}
 	return t.latencyCharts()
-}
-
-// goodSummary says up to which rate nine in ten requests of Reel's open loops were good; nothing without an SLO.
-func (t *Throughput) goodSummary() []string {
-	most := 0.0
-	for i := range t.Rows {
-		if r := &t.Rows[i]; r.Target == "reel" && r.GoodputPerS != nil && 10*r.Good >= 9*r.Requests && r.Requests > 0 {
-			most = max(most, r.Rate)
-		}
-	}
-	if most == 0 {
-		return nil
-	}
-	return []string{fmt.Sprintf("nine in ten requests within %s up to %g requests/s", t.SLO, most)}
-}
-
-// goodputChart draws the rate of good requests against that of all.
-func (t *Throughput) goodputChart() Chart {
-	c := Chart{Title: "Goodput (" + t.SLO + ")", X: "requests/s, open loop", Y: "good requests/s"}
-	for _, target := range t.targets() {
-		each, average := Series{Name: target + ", every gap"}, Series{Name: target + ", gaps on average"}
-		for i := range t.Rows {
-			r := &t.Rows[i]
-			if r.Target != target || r.Rate == 0 || r.GoodputPerS == nil {
-				continue
-			}
-			each.X, each.Y = append(each.X, r.Rate), append(each.Y, *r.GoodputPerS)
-			average.X, average.Y = each.X, append(average.Y, float64(r.GoodOnAverage)/t.DurationS)
-		}
-		if len(each.X) > 1 {
-			c.add(each)
-			c.add(average)
-		}
-	}
-	return c
 }
 
 // latencyCharts draws latency against throughput.
