@@ -220,14 +220,16 @@ func TestSettings(t *testing.T) {
 		"REEL_PRECAPTURE": "1-3,64", "REEL_GRAPH_MEMORY": "1048576", "REEL_MAX_GRAPHS": "7", "REEL_ROLLER": "off",
 		"REEL_CACHE_SCOPE": "all", "REEL_REREAD": "chat", "REEL_HOST_CACHE": "8GiB", "REEL_CACHE_DIR": "/c",
 		"REEL_CACHE_DIR_BYTES": "1GiB", "REEL_CHAT_TEMPLATE": "/t", "REEL_DRAFT": "lookup",
-		"REEL_DRAFT_TOKENS": "3", "REEL_DRAFT_PLAN": "always"}
+		"REEL_DRAFT_TOKENS": "3", "REEL_DRAFT_PLAN": "always", "REEL_TOKEN_GAP": "15ms",
+		"REEL_MAX_CONNECTIONS": "1000", "REEL_MAX_QUEUE": "700"}
 	f.program.env = func(name string) string { return env[name] }
 	f.start("--max-batch", "5")
 	want := config.Options{Model: "/m", Name: "org/m", Socket: f.socket, Device: "host", GPU: 1, MaxSeqLen: 99,
 		MaxBatch: 5, LogLevel: "error", LogFormat: "json",
 		Precapture: []int{1, 2, 3, 64}, GraphMemory: 1 << 20, MaxGraphs: 7, Roller: "off", CacheScope: "all",
 		Reread: "chat", HostCache: 8 << 30, CacheDir: "/c", CacheDirBytes: 1 << 30, ChatTemplate: "/t",
-		Draft: "lookup", DraftTokens: 3, DraftPlan: "always"}
+		Draft: "lookup", DraftTokens: 3, DraftPlan: "always", TokenGap: 15 * time.Millisecond,
+		MaxConnections: 1000, MaxQueue: 700}
 	if got := <-f.options; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
