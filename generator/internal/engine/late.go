@@ -12,8 +12,9 @@ const (
 	lead = 2 * time.Millisecond
 	// leadPart is the part of a step.
 	leadPart = 4
-	// lookAfter is how long the engine waits before it looks if a step has ended, which takes a call of the driver.
-	lookAfter = 10 * time.Millisecond
+	// lookAfter is how long the engine waits before it looks if the step has ended already. That takes a call of the
+	// driver, of about a microsecond.
+	lookAfter = 200 * time.Microsecond
 )
 
 // leastLead returns lead, or in tests another.
@@ -44,7 +45,8 @@ func (e *Engine) early() time.Duration {
 	return left - time.Since(e.begun(step))
 }
 
-// awaitTurn waits until it is time to form the next step. Now and then it looks if the step in flight has ended early.
+// awaitTurn waits until it is time to form the next step. Again and again it looks if the step in flight has
+// ended, earlier than expected: its tokens must not wait.
 func (e *Engine) awaitTurn() {
 	for left := e.early(); left > 0; left = e.early() {
 		e.mu.Lock()
