@@ -33,7 +33,7 @@ func (e *Engine) timeStep(step stepInFlight) {
 
 // early returns how long it is too early to form the second step in flight; 0 or less: it is time.
 func (e *Engine) early() time.Duration {
-	if e.opts.Gap == 0 || len(e.inFlight) != 1 || e.over == e.inFlight[0].batch.Step.Number {
+	if e.opts.Gap == 0 || len(e.inFlight) != 1 || e.ahead() == 1 || e.over == e.inFlight[0].batch.Step.Number {
 		return 0
 	}
 	step := e.inFlight[0]
