@@ -72,7 +72,7 @@ var notes = manual.Notes(
 		"of it. The part is what is expected, from what steps took lately, to end with the answers' next tokens within " +
 		"this time; if their tokens alone take more than half of it, as long as they take. A shorter time makes " +
 		"answers steadier and first tokens later. If at least as many of a user's prompts wait as answers run, four " +
-		"or more, running ones wait up to four times as long, so that all get their first tokens soon. No answer changes."},
+		"or more, running ones wait up to ten times as long, so that all get their first tokens soon. No answer changes."},
 	manual.Entry{Term: "--roller", Text: "off captures no graph while serving, for comparison."},
 	manual.Entry{Term: "--settings, SIGHUP", Text: "Of a changed file, SIGHUP applies log level, graphs' budget, " +
 		"limits and chat template, whose file it reads again; the log names settings that need a restart. A file with an error changes nothing. A generator that " +

@@ -12,8 +12,9 @@ const (
 	lead = 2 * time.Millisecond
 	// leadPart is the part of a step.
 	leadPart = 4
-	// lookAfter is how long the engine waits before it looks if a step has ended, which takes a call of the driver.
-	lookAfter = 10 * time.Millisecond
+	// lookAfter is how long the engine waits before it looks if the step has ended already. That takes a call of the
+	// driver, of about a microsecond.
+	lookAfter = 200 * time.Microsecond
 )
 
 // leastLead returns lead, or in tests another.
@@ -32,7 +33,7 @@ func (e *Engine) timeStep(step stepInFlight) {
 
 // early returns how long it is too early to form the second step in flight; 0 or less: it is time.
 func (e *Engine) early() time.Duration {
-	if e.opts.Gap == 0 || len(e.inFlight) != 1 || e.over == e.inFlight[0].batch.Step.Number {
+	if e.opts.Gap == 0 || len(e.inFlight) != 1 || e.ahead() == 1 || e.over == e.inFlight[0].batch.Step.Number {
 		return 0
 	}
 	step := e.inFlight[0]
@@ -44,7 +45,8 @@ func (e *Engine) early() time.Duration {
 	return left - time.Since(e.begun(step))
 }
 
-// awaitTurn waits until it is time to form the next step. Now and then it looks if the step in flight has ended early.
+// awaitTurn waits until it is time to form the next step. Again and again it looks if the step in flight has
+// ended, earlier than expected: its tokens must not wait.
 func (e *Engine) awaitTurn() {
 	for left := e.early(); left > 0; left = e.early() {
 		e.mu.Lock()

@@ -68,6 +68,21 @@ func TestTheSecondStepIsFormedLate(t *testing.T) {
 	}
 }
 
+// With one step in flight at most, as on a slow device, there is nothing to be early for.
+func TestNothingIsLateWithOneStepInFlight(t *testing.T) {
+	b := withGap(t, time.Second)
+	b.expect(time.Hour)
+	b.decoding()
+	if b.early() <= 0 {
+		t.Error("the next step may be formed at once")
+	}
+	b.pace = slowStep
+	if b.early() > 0 {
+		t.Error("a sequence alone on a slow device waits for a step that is not formed")
+	}
+	b.runOn()
+}
+
 // Whoever submits while the engine waits gets a row in the step that it forms then.
 func TestLateStepsTakeInWhatComes(t *testing.T) {
 	b := withGap(t, time.Second)

@@ -41,7 +41,7 @@ func TestPlanCountsExperts(t *testing.T) {
 	dense := qwen3MoE
 	dense.Experts = nil
 	results := 4 * int64(p.chunk(4096, 1)) * 8 * 2048
-	without := (Planner{Config: dense, Profile: GPUProfile}).size(4096, 1, Unlimited).Arena
+	without := (Planner{Config: dense, Profile: p.Profile}).size(4096, 1, Unlimited).Arena
 	if s.Arena < without+results-4*int64(p.chunk(4096, 1))*6144 {
 		t.Errorf("step memory of %d bytes leaves out results of experts, %d bytes", s.Arena, results)
 	}

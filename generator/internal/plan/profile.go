@@ -33,11 +33,14 @@ type Profile struct {
 
 // HostProfile is the profile of this machine's processors. A chunk of 64 tokens takes
 // about as long as a decode step of the largest batch, so neither delays the other.
-var HostProfile = Profile{kind: "host", minBatch: 64, maxBatch: 64, chunk: 64, gap: 50 * time.Millisecond, graphMemory: 64 << 20, block: 1}
+var HostProfile = Profile{kind: "host", minBatch: 64, maxBatch: 64, chunk: 64, gap: 50 * time.Millisecond,
+	graphMemory: 64 << 20, block: 1}
 
-// GPUProfile is the profile of a GPU. Context and kernels took 526 MiB on an H200;
-// Overhead is above that. A generator that starts measures its own.
+// GPUProfile is the profile of a GPU. A chunk is two token tiles of the products of prompts on Hopper
+// (kernels/gemm/stream_k.cuh), which share their reads of a weight: 416 rows take 8.8 ms on an H100, and 512, three
+// tiles, 14.6. Context and kernels took 526 MiB on an H200; Overhead is above that. A generator that starts measures its own.
 var GPUProfile = Profile{
-	kind: "cuda", minBatch: 64, maxBatch: 256, chunk: 512, gap: 10 * time.Millisecond, graphMemory: 1 << 30, kvType: kernels.BF16, Packed: true,
+	kind: "cuda", minBatch: 64, maxBatch: 256, chunk: 416, gap: 10 * time.Millisecond,
+	graphMemory: 1 << 30, kvType: kernels.BF16, Packed: true,
 	block: 2 << 20, execBytes: 109_600, nodeBytes: 2_470, staging: kernels.StagingBytes, Overhead: 640 << 20,
 }

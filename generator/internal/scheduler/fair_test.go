@@ -176,3 +176,24 @@ func TestConnectionsShareTheirUsersPart(t *testing.T) {
 		t.Errorf("the user's connections got %v and %v requests through, another user %v", many, few, other)
 	}
 }
+
+// Of two prompts as long as each other the first is done as soon as it would be alone, whoever sends the second.
+func TestTheSecondPromptDoesNotHoldUpTheFirst(t *testing.T) {
+	for _, other := range []Sequence{{Connection: 2}, {User: User{Name: "b"}}, {User: User{UID: 1}}} {
+		s := mustNew(t, small())
+		first := &Sequence{Prompt: prompt(48), MaxTokens: 4}
+		other.Prompt, other.MaxTokens = prompt(48), 4
+		_ = s.Add(first)
+		b := s.Next()
+		_ = s.Add(&other)
+		for steps := 1; ; steps++ {
+			s.Complete(b.Step.Number)
+			if b = s.Next(); first.prefilled < 16*(steps+1) {
+				t.Fatalf("beside %+v %d tokens are computed after %d steps", other.User, first.prefilled, steps+1)
+			}
+			if first.prefilled == 48 {
+				break
+			}
+		}
+	}
+}

@@ -14,7 +14,7 @@ const (
 	// leastBurst is the number of prompts that make a burst.
 	leastBurst = 4
 	// burstGaps is the gap in a burst, in gaps.
-	burstGaps = 4
+	burstGaps = 10
 	// margin is the part of the gap that is left for steps that take longer than expected.
 	margin = 1.0 / 16
 )

@@ -122,7 +122,7 @@ func (c *clocked) took(b *Batch) time.Duration {
 }
 
 func newClocked(t *testing.T, m machine, gap time.Duration) *clocked {
-	o := Options{MaxBatch: 64, MaxQueue: 1000, Chunk: 512, Context: 4096, PageTokens: 16, Pages: 64 * 256, InFlight: 2, Gap: gap}
+	o := Options{MaxBatch: 64, MaxQueue: 1000, Chunk: 416, Context: 4096, PageTokens: 16, Pages: 64 * 256, InFlight: 2, Gap: gap}
 	return &clocked{t: t, s: mustNew(t, o), machine: m, late: gap > 0, tokens: map[*Sequence][]time.Duration{}}
 }
 
@@ -185,10 +185,10 @@ func TestPromptsHoldUpOthersTokensForTheGap(t *testing.T) {
 		gap              float64
 		most, least, ttf float64
 	}{
-		{h200, 0, 21, 15, 90},
+		{h200, 0, 18, 14, 90},
 		{h200, 10, 11.2, 8, 135},
 		{h200, 16, 16, 12, 110},
-		{faster, 0, 18, 14, 80},
+		{faster, 0, 16, 12, 80},
 		{faster, 10, 10, 8, 105},
 	} {
 		gaps, first := besides(t, c.machine, milli(c.gap), 2000)
@@ -258,7 +258,7 @@ func TestABurstGetsItsFirstTokensSoon(t *testing.T) {
 		p50    float64
 		least  float64
 		last   float64
-	}{{0, 16, 30, 36, 45}, {10, 16, 18, 0, 31}, {0, 400, 500, 900, 1000}, {10, 400, 420, 0, 830}} {
+	}{{0, 16, 35, 36, 50}, {10, 16, 22, 0, 31}, {0, 400, 500, 900, 1000}, {10, 400, 340, 0, 680}} {
 		first := burst(t, h200, milli(c.gap), 64, c.length)
 		p50, last := quantile(first, 0.5), first[len(first)-1]
 		t.Logf("a gap of %v ms, 64 prompts of %d: P50 %v, last %v", c.gap, c.length, p50, last)

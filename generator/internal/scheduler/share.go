@@ -146,25 +146,33 @@ func (a *share) precedes(q *Sequence, b *share, r *Sequence) bool {
 	return q.arrival < r.arrival
 }
 
-// promptBefore reports whether prompts of connection a are prefilled before those of connection b. They are if a
-// was served less; among equals, which newcomers are, if a runs fewer sequences. Connections of different users
-// compare as their users do, and of different names of a user as these.
-func (a *share) promptBefore(b *share) bool {
+// promptBefore reports whether q's prompt is prefilled before r's, of another connection. It is if, served alone, its
+// share would sooner have been served all of it: what the share was served, and the tokens that are left of the prompt
+// (fair queueing by virtual times of finish: Demers, Keshav and Shenker, 1989). So a short prompt goes before a long one,
+// and of two as long ones the first is not held up by the second. Among equals it is if its share runs fewer sequences.
+// Connections of different users compare as their users do, and of different names of a user as these.
+func (q *Sequence) promptBefore(r *Sequence) bool {
+	a, b := q.share, r.share
+	if a == b {
+		return false // in the order in which they joined
+	}
 	for a.parent != b.parent {
 		a, b = a.parent, b.parent
 	}
-	if a.served != b.served {
-		return a.served < b.served
+	if x, y := a.served+q.promptLeft(), b.served+r.promptLeft(); x != y {
+		return x < y
 	}
 	return a.running < b.running
 }
 
-// nextPrompt returns the running sequence that is prefilled next; nil if no prompt is left. It is of the user
-// that was served least, of that user's name and that name's connection that were served least, and of that
-// connection's sequences the first that joined. So others' long prompts delay a prompt by about one chunk.
+// promptLeft returns how many tokens of its prompt are not computed.
+func (q *Sequence) promptLeft() uint64 { return uint64(len(q.Prompt) - q.prefilled) }
+
+// nextPrompt returns the running sequence that is prefilled next; nil if no prompt is left. Others' long prompts delay a
+// short one by about one chunk.
 func (s *Scheduler) nextPrompt() (next *Sequence) {
 	for _, q := range s.running {
-		if s.ready(q, prefilling) && q.heldBack != s.rounds && (next == nil || q.share.promptBefore(next.share)) {
+		if s.ready(q, prefilling) && q.heldBack != s.rounds && (next == nil || q.promptBefore(next)) {
 			next = q
 		}
 	}
