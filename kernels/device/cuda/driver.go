@@ -216,14 +216,13 @@ func (d *Device) allowShared(f cu.Function, bytes int) error {
 	return d.failure("shared memory of a kernel", C.reel_allow_shared(contextOf(d.context), functionOf(f), C.int(bytes)))
 }
 
+// preferShared gives blocks of f as much shared memory of an SM as there is, at the cost of L1.
+func (d *Device) preferShared(f cu.Function) error {
+	return d.failure("shared memory of a kernel", C.reel_prefer_shared(contextOf(d.context), functionOf(f)))
+}
+
 // launch launches f on s with the struct at args as its only parameter.
 func (d *Device) launch(f cu.Function, g Grid, s *stream, args unsafe.Pointer) error {
-	if g.AllShared {
-		r := C.reel_prefer_shared(contextOf(d.context), functionOf(f))
-		if err := d.failure("shared memory of a kernel", r); err != nil {
-			return err
-		}
-	}
 	pdl := C.int(0)
 	if g.Dependent {
 		pdl = 1
