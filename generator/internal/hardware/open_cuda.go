@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"sync/atomic"
 
 	"github.com/rs/zerolog"
 
@@ -16,13 +18,18 @@ import (
 	gpu "reel.internal/reel/kernels/device/cuda"
 )
 
-// Choose replaces o.Device auto by cuda. This program links the driver, so a driver is
-// present.
-func Choose(_ <-chan os.Signal, _ zerolog.Logger, _ func(), o *config.Options) error {
-	if o.Device == "auto" {
-		o.Device = "cuda"
+// Choose starts the driver, unless o.Device is host. For device auto it replaces o.Device by host or cuda. Then it
+// begins to open the GPU, which Open returns: files are read meanwhile. A signal from stop ends Choose with
+// [config.ErrSignal].
+func Choose(stop <-chan os.Signal, log zerolog.Logger, _ func(), o *config.Options) error {
+	if o.Device == "host" {
+		return nil
 	}
-	return nil
+	err := decide(o, log, startDriver(gpu.Init, setUp, stop, log))
+	if err == nil && o.Device == "cuda" {
+		begin(*o)
+	}
+	return err
 }
 
 // DriverLibrary names the driver's library, without which this program does not start.
@@ -31,11 +38,45 @@ func DriverLibrary() string { return "libcuda.so.1, with which this program was 
 // FindCUDA succeeds, because this is the cuda program.
 func FindCUDA() error { return nil }
 
-// TryCUDA succeeds, because this program runs.
-func TryCUDA() error { return nil }
+// TryCUDA returns an error if the driver refuses this program.
+func TryCUDA() error { return gpu.Init() }
 
-// Open opens the chosen device.
+// opening is a GPU that is being opened.
+type opening struct {
+	device string
+	gpus   []int
+	opened chan result
+}
+
+// result is what open returns.
+type result struct {
+	h   Hardware
+	err error
+}
+
+// begun is what begin began and Open has not taken; nil: there is none.
+var begun atomic.Pointer[opening]
+
+// begin opens the GPU that o names on another goroutine.
+func begin(o config.Options) {
+	b := &opening{device: o.Device, gpus: o.Devices(), opened: make(chan result, 1)}
+	begun.Store(b)
+	go func() {
+		h, err := open(o)
+		b.opened <- result{h, err}
+	}()
+}
+
+// Open opens the chosen device, or returns the one that Choose has begun to open.
 func Open(o config.Options) (Hardware, error) {
+	if b := begun.Swap(nil); b != nil && b.device == o.Device && slices.Equal(b.gpus, o.Devices()) {
+		r := <-b.opened
+		return r.h, r.err
+	}
+	return open(o)
+}
+
+func open(o config.Options) (Hardware, error) {
 	if o.Device == "host" {
 		return hostFor(o)
 	}

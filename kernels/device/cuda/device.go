@@ -56,6 +56,9 @@ var devices atomic.Uint32
 func New(gpu int, fatbin []byte) (*Device, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	if err := Init(); err != nil {
+		return nil, err
+	}
 	n, err := cu.NumDevices()
 	if err != nil || gpu >= n {
 		return nil, fmt.Errorf("cuda: GPU %d is not there, %d are: %w", gpu, n, device.ErrBadBuffer)
@@ -81,8 +84,8 @@ func (d *Device) load(fatbin []byte) (err error) {
 	if d.capability[0], d.capability[1], err = d.gpu.ComputeCapability(); err != nil {
 		return d.wrapped("compute capability", err)
 	}
-	d.module, err = cu.LoadFatBinary(string(fatbin))
-	return d.wrapped("kernels for this GPU", err)
+	d.module, err = d.loadModule(fatbin)
+	return err
 }
 
 // Name returns "cuda".
