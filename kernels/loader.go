@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -242,18 +243,30 @@ func (l *Loader) open(bytes int64) error {
 	}
 	l.size = max(bytes, stagingPart)
 	l.free, l.ended = make(chan *part, l.depth), false
-	for range l.depth {
-		p := &part{}
-		l.parts = append(l.parts, p)
-		if err := p.open(l.packer, l.size, l.ranks); err != nil {
-			return err
-		}
-		l.free <- p
+	if err := l.openParts(); err != nil {
+		return err
 	}
 	for range l.count {
 		l.readers.Go(l.read)
 	}
 	return nil
+}
+
+// openParts allocates the parts, at once: making the pages of pinned memory takes most of the time.
+func (l *Loader) openParts() error {
+	var all sync.WaitGroup
+	errs := make([]error, l.depth)
+	for i := range errs {
+		p := &part{}
+		l.parts = append(l.parts, p)
+		all.Go(func() {
+			if errs[i] = p.open(l.packer, l.size, l.ranks); errs[i] == nil {
+				l.free <- p
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 func (p *part) open(d device.Device, bytes int64, ranks int) (err error) {
