@@ -10,10 +10,11 @@ import (
 )
 
 // The loader's memory. One thread reads a mapped file in the page cache at 8 GB/s, with a fault
-// for each page. Eight threads read 58 GB/s, the bandwidth of an H200's bus.
+// for each page. Eight threads read 58 GB/s, the bandwidth of an H200's bus; on another host, with an H100, eight read
+// 43 GB/s and twelve 47, which was the bandwidth of the bus there.
 const (
 	stagingPart    = 4 << 20 // bytes of a part; parts are larger for weights of which 16 rows are
-	stagingReaders = 8
+	stagingReaders = 12
 	stagingDepth   = stagingReaders + 2 // parts: the GPU packs some while others are read
 
 	// StagingBytes is the device memory of a [Loader] beside the weights.
@@ -23,6 +24,8 @@ const (
 // Loader loads weights onto a device. On a GPU weights go through pinned memory in parts: several
 // goroutines read parts while the GPU copies and packs earlier ones, and a weight's memory is there before its content.
 // Only one goroutine at a time may use a Loader, but for Cancel. Close ends it, and waits for reads and packing.
+//
+// Reading begins with Start or Close: driver calls on other threads take several times as long beside it.
 type Loader struct {
 	// Read is called with the number of elements of each part that was read, on several goroutines; nil: by none. A
 	// device that reads weights as they are has no parts.
@@ -36,8 +39,9 @@ type Loader struct {
 	parts   []*part    // all of them
 	free    chan *part // in the order in which the GPU finishes them
 	readers sync.WaitGroup
-	count   int // number of readers
-	depth   int // number of parts
+	started bool // readers run
+	count   int  // number of readers
+	depth   int  // number of parts
 
 	mu     sync.Mutex
 	more   sync.Cond // todo has grown, or ended is set
@@ -129,8 +133,9 @@ func (l *Loader) packed(t DType, rows, cols int, sources ...RowSource) (Weight, 
 		return Weight{}, err
 	}
 	if err = l.pack(p, sources); err != nil || l.failure() != nil {
+		l.Cancel(err)
 		// Close first: packing in progress writes to the memory that is freed.
-		err = device.GiveBack(func() error { return err }, l.Close, func() error { return l.packer.Free(p.Dst) })
+		err = device.GiveBack(l.Close, func() error { return l.packer.Free(p.Dst) })
 		return Weight{}, fmt.Errorf("pack weight [%d][%d]: %w", rows, cols, err)
 	}
 	return p.packed(), nil
@@ -223,8 +228,8 @@ func (l *Loader) fail(err error) {
 	}
 }
 
-// Cancel ends the reading soon. Close, and Weight before it, then return err, unless something failed before. Any
-// goroutine may call it.
+// Cancel ends the reading soon. Close, and Weight before it, then return err, unless something failed before; nil is no
+// reason. Any goroutine may call it.
 func (l *Loader) Cancel(err error) { l.fail(err) }
 
 func (l *Loader) failure() error {
@@ -233,7 +238,7 @@ func (l *Loader) failure() error {
 	return l.failed
 }
 
-// open allocates parts of at least bytes bytes, and starts the readers.
+// open allocates parts of at least bytes bytes.
 func (l *Loader) open(bytes int64) error {
 	if l.parts != nil && l.size >= bytes {
 		return nil
@@ -243,13 +248,18 @@ func (l *Loader) open(bytes int64) error {
 	}
 	l.size = max(bytes, stagingPart)
 	l.free, l.ended = make(chan *part, l.depth), false
-	if err := l.openParts(); err != nil {
-		return err
+	return l.openParts()
+}
+
+// Start begins to read. What Weight is asked for later is read at once.
+func (l *Loader) Start() {
+	if l.started {
+		return
 	}
+	l.started = true
 	for range l.count {
 		l.readers.Go(l.read)
 	}
-	return nil
 }
 
 // openParts allocates the parts, at once: making the pages of pinned memory takes most of the time.
@@ -286,8 +296,12 @@ func (p *part) open(d device.Device, bytes int64, ranks int) (err error) {
 // Close waits until every weight is on the device, and frees the loader's memory. It returns the
 // first failure since Weight returned. It may be called again.
 func (l *Loader) Close() error {
+	if l.parts != nil {
+		l.Start()
+	}
 	l.end()
 	l.readers.Wait()
+	l.started = false
 	releases := []func() error{l.failure}
 	for _, p := range l.parts {
 		releases = append(releases, p.releases(l.packer)...)

@@ -196,6 +196,7 @@ func TestLoaderReadsBehindWeight(t *testing.T) {
 			}
 		}()
 	}
+	l.Start()
 	close(begin)
 	if err := l.Close(); err != nil || read.Load() != weights*rows*cols {
 		t.Errorf("%v, %d elements are read, want %d", err, read.Load(), weights*rows*cols)
@@ -219,6 +220,7 @@ func TestLoaderIsCancelled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.Start()
 	for range readers {
 		<-under
 	}

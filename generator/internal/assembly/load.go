@@ -78,9 +78,10 @@ func Load(_ context.Context, o config.Options, progress func(float64, string)) (
 	return loaded, nil
 }
 
-// newEngine makes the engine while the weights are read, and waits for both: its memory is cleared and its graphs are
-// captured meanwhile, which needs the weights' places alone.
+// newEngine makes the engine, and waits for the weights too. They are read while graphs are captured, which needs the
+// weights' places alone; and not before the engine has taken its memory, which takes longer beside that.
 func (l *Prepared) newEngine(opts engine.Options) (*engine.Engine, error) {
+	opts.Allocated = l.reading.Start
 	e, err := engine.New(l.Hardware.Device, l.Model, opts)
 	failed := l.finish(err)
 	switch {

@@ -32,8 +32,8 @@ type Loading struct {
 	weights *kernels.Loader
 }
 
-// BeginLoad is [Load] without waiting until everything is read. It may call progress on any goroutine, one call at a
-// time, until Wait returns. The tensors' data must stay until then at least.
+// BeginLoad is [Load] that allocates memory and reads vectors alone: Start reads the rest on other goroutines, and Wait
+// waits for it. They call progress, one call at a time. The tensors' data must stay until then at least.
 func BeginLoad(dev device.Device, c Config, tensors Tensors, progress func(float64)) (*Loading, error) {
 	if err := c.CheckTensors(tensors); err != nil {
 		return nil, err
@@ -46,10 +46,14 @@ func BeginLoad(dev device.Device, c Config, tensors Tensors, progress func(float
 	}
 	l.weights.Read = l.counts.add
 	if err := weights.Guard(func() error { l.load(); return l.err }); err != nil {
-		return nil, device.GiveBack(func() error { return err }, l.weights.Close, func() error { return m.Free(dev) })
+		l.weights.Cancel(err)
+		return nil, device.GiveBack(l.weights.Close, func() error { return m.Free(dev) })
 	}
 	return &Loading{Model: m, weights: l.weights}, nil
 }
+
+// Start begins to read weights.
+func (l *Loading) Start() { l.weights.Start() }
 
 // Wait returns once all weights are on the device, or with the first failure. It is called once; the caller then frees
 // the model.
