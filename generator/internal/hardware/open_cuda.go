@@ -25,9 +25,11 @@ func Choose(stop <-chan os.Signal, log zerolog.Logger, _ func(), o *config.Optio
 	if o.Device == "host" {
 		return nil
 	}
+	watched := make(chan []*gpuMemory, 1)
+	go func(gpus []int) { watched <- watchEach(gpus) }(o.Devices()) // NVML starts as slowly as the driver
 	err := decide(o, log, startDriver(gpu.Init, setUp, stop, log))
 	if err == nil && o.Device == "cuda" {
-		begin(*o)
+		begin(*o, func() []*gpuMemory { return <-watched })
 	}
 	return err
 }
@@ -58,11 +60,11 @@ type result struct {
 var begun atomic.Pointer[opening]
 
 // begin opens the GPU that o names on another goroutine.
-func begin(o config.Options) {
+func begin(o config.Options, watch func() []*gpuMemory) {
 	b := &opening{device: o.Device, gpus: o.Devices(), opened: make(chan result, 1)}
 	begun.Store(b)
 	go func() {
-		h, err := open(o)
+		h, err := open(o, watch)
 		b.opened <- result{h, err}
 	}()
 }
@@ -73,27 +75,27 @@ func Open(o config.Options) (Hardware, error) {
 		r := <-b.opened
 		return r.h, r.err
 	}
-	return open(o)
+	return open(o, func() []*gpuMemory { return watchEach(o.Devices()) })
 }
 
-func open(o config.Options) (Hardware, error) {
+// open opens the chosen device. watch returns what its GPUs had taken before.
+func open(o config.Options, watch func() []*gpuMemory) (Hardware, error) {
 	if o.Device == "host" {
 		return hostFor(o)
 	}
 	if o.Ranks() > 1 {
-		return openRanks(o)
+		return openRanks(o, watch())
 	}
-	number := o.Devices()[0]
-	watch := watchMemory(number)
-	d, err := openGPU(number)
+	taken := watch()[0]
+	d, err := openGPU(o.Devices()[0])
 	if err != nil {
 		return Hardware{}, err
 	}
 	h := Hardware{Device: spoiled(d), Profile: plan.GPUProfile, Machine: describe(d),
 		OpenReader: func() (Reader, error) { return openReader(d) }}
-	if watch != nil {
-		h.Taken = watch.taken
-		if bytes, _ := watch.taken(); bytes > 0 {
+	if taken != nil {
+		h.Taken = taken.taken
+		if bytes, _ := taken.taken(); bytes > 0 {
 			h.Overhead = bytes + laterOverhead
 		}
 	}
