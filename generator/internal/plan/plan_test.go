@@ -338,3 +338,18 @@ func TestDimensionsThatAGPUCannotHave(t *testing.T) {
 		}
 	}
 }
+
+// Weights are read beside the step memory and the graphs of the start. Without graphs to come that have more room, the
+// pool leaves it to them.
+func TestPlanLoadsBesideStepMemory(t *testing.T) {
+	for _, graphs := range []int{0, 64} {
+		p := Planner{Config: qwen, Profile: GPUProfile, Options: config.Options{MaxGraphs: graphs}}
+		for budget := int64(2 << 30); budget < 3<<30; budget += 100 << 20 {
+			s := p.size(8192, 8, budget)
+			if loading := s.AtStart() + kernels.StagingBytes; s.Pages > 0 && (loading > budget || s.Total() < loading || s.Total() > budget) {
+				t.Errorf("%d graphs in %s: %s while weights are read, at most %s planned", graphs, Size(budget), Size(loading),
+					Size(s.Total()))
+			}
+		}
+	}
+}
