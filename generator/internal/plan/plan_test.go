@@ -285,8 +285,8 @@ func TestAdvice(t *testing.T) {
 		want   string
 		taken  config.Options
 	}{
-		{1900 << 20, config.Options{}, "lower --max-seq-len to ", config.Options{}},
-		{1800 << 20, config.Options{MaxBatch: 512}, "lower --max-batch to 1 and --max-seq-len to ",
+		{1960 << 20, config.Options{}, "lower --max-seq-len to ", config.Options{}},
+		{1860 << 20, config.Options{MaxBatch: 512}, "lower --max-batch to 1 and --max-seq-len to ",
 			config.Options{MaxBatch: 1}},
 		{3 << 30, config.Options{GraphMemory: 4 << 30}, "lower --graph-memory",
 			config.Options{GraphMemory: 1 << 28, MaxSeqLen: 64}},
