@@ -62,7 +62,7 @@ func (p *program) command() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(flagError)
 	addSettings(root, settings)
-	root.AddCommand(workerCommand(), p.checkCommand(), p.opsCommand(), p.planCommand(), p.perplexityCommand(),
+	root.AddCommand(workerCommand(), tryDriverCommand(), p.checkCommand(), p.opsCommand(), p.planCommand(), p.perplexityCommand(),
 		p.convertCommand(), p.doctorCommand(), p.vramCommand())
 	root.AddCommand(&cobra.Command{
 		Use: "version", Short: "Print the version", Args: noArguments,

@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -9,10 +10,11 @@ import (
 )
 
 // The loader's memory. One thread reads a mapped file in the page cache at 8 GB/s, with a fault
-// for each page. Eight threads read 58 GB/s, the bandwidth of an H200's bus.
+// for each page. Eight threads read 58 GB/s, the bandwidth of an H200's bus; on another host, with an H100, eight read
+// 43 GB/s and twelve 47, which was the bandwidth of the bus there.
 const (
 	stagingPart    = 4 << 20 // bytes of a part; parts are larger for weights of which 16 rows are
-	stagingReaders = 8
+	stagingReaders = 12
 	stagingDepth   = stagingReaders + 2 // parts: the GPU packs some while others are read
 
 	// StagingBytes is the device memory of a [Loader] beside the weights.
@@ -20,23 +22,32 @@ const (
 )
 
 // Loader loads weights onto a device. On a GPU weights go through pinned memory in parts: several
-// goroutines read parts while the GPU copies and packs earlier ones. Only one goroutine at
-// a time may use a Loader. Close ends it, and waits for reads and packing.
+// goroutines read parts while the GPU copies and packs earlier ones, and a weight's memory is there before its content.
+// Only one goroutine at a time may use a Loader, but for Cancel. Close ends it, and waits for reads and packing.
+//
+// Reading begins with Start or Close: driver calls on other threads take several times as long beside it.
 type Loader struct {
+	// Read is called with the number of elements of each part that was read, on several goroutines; nil: by none. A
+	// device that reads weights as they are has no parts.
+	Read func(elements int64)
+
 	dev    device.Device
 	packer device.Device // nil if the device reads weights as they are
 	ranks  int           // of the device
 
-	size    int64        // bytes of a part; 0 before the first weight
-	parts   []*part      // all of them
-	free    chan *part   // in the order in which the GPU finishes them
-	todo    chan reading // to the readers
+	size    int64      // bytes of a part; 0 before the first weight
+	parts   []*part    // all of them
+	free    chan *part // in the order in which the GPU finishes them
 	readers sync.WaitGroup
-	count   int // number of readers
-	depth   int // number of parts
+	started bool // readers run
+	count   int  // number of readers
+	depth   int  // number of parts
 
 	mu     sync.Mutex
-	failed error // the first failure of a reader, until Close returns it
+	more   sync.Cond // todo has grown, or ended is set
+	todo   []reading // in the order of the weights
+	ended  bool      // nothing will be added to todo
+	failed error     // the first failure of a reader, until Close returns it
 }
 
 // part is staging memory for one part of a weight.
@@ -61,8 +72,11 @@ func NewLoader(dev device.Device) *Loader {
 	if dev.Capabilities().PacksWeights {
 		return newPacker(dev, min(stagingReaders, runtime.GOMAXPROCS(0)), stagingDepth)
 	}
-	return &Loader{dev: dev, ranks: ranksOf(dev)}
+	return newLoader(dev, nil, 0, 0)
 }
+
+// Packs reports whether the loader reads weights in parts.
+func (l *Loader) Packs() bool { return l.packer != nil }
 
 // ranksOf returns the ranks of a device.
 func ranksOf(dev device.Device) int {
@@ -75,7 +89,13 @@ func ranksOf(dev device.Device) int {
 // newPacker returns a loader that packs, with the given numbers of readers and parts. There must be
 // at least as many parts as readers.
 func newPacker(d device.Device, readers, depth int) *Loader {
-	return &Loader{dev: d, packer: d, ranks: ranksOf(d), count: readers, depth: depth}
+	return newLoader(d, d, readers, depth)
+}
+
+func newLoader(d, packer device.Device, readers, depth int) *Loader {
+	l := &Loader{dev: d, packer: packer, ranks: ranksOf(d), count: readers, depth: depth}
+	l.more.L = &l.mu
+	return l
 }
 
 // Weight loads a [rows][cols] matrix of little-endian elements. The device may keep data
@@ -113,8 +133,9 @@ func (l *Loader) packed(t DType, rows, cols int, sources ...RowSource) (Weight, 
 		return Weight{}, err
 	}
 	if err = l.pack(p, sources); err != nil || l.failure() != nil {
+		l.Cancel(err)
 		// Close first: packing in progress writes to the memory that is freed.
-		err = device.GiveBack(func() error { return err }, l.Close, func() error { return l.packer.Free(p.Dst) })
+		err = device.GiveBack(l.Close, func() error { return l.packer.Free(p.Dst) })
 		return Weight{}, fmt.Errorf("pack weight [%d][%d]: %w", rows, cols, err)
 	}
 	return p.packed(), nil
@@ -131,17 +152,44 @@ func (l *Loader) pack(whole Pack, sources []RowSource) error {
 		n := min(rows, whole.Rows-first)
 		p := Pack{DType: whole.DType, Rows: n, Cols: whole.Cols}
 		p.Dst = whole.Dst.Slice(PackedBytes(p.DType, first, p.Cols), p.packed().bytes())
-		l.todo <- reading{p, sources, first, int64(n) * row}
+		l.add(reading{p, sources, first, int64(n) * row})
 	}
 	return nil
 }
 
+// add leaves r to the readers.
+func (l *Loader) add(r reading) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.todo = append(l.todo, r)
+	l.more.Signal()
+}
+
+// next returns what a reader does next. It waits for that, and returns false once there will be nothing, or after a
+// failure.
+func (l *Loader) next() (r reading, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.todo) == 0 && !l.ended && l.failed == nil {
+		l.more.Wait()
+	}
+	if len(l.todo) == 0 || l.failed != nil {
+		return r, false
+	}
+	r, l.todo = l.todo[0], l.todo[1:]
+	return r, true
+}
+
 // read is the loop of a reader.
 func (l *Loader) read() {
-	for r := range l.todo {
+	for r, ok := l.next(); ok; r, ok = l.next() {
 		p := <-l.free
-		l.fail(p.send(r))
+		err := p.send(r)
+		l.fail(err)
 		l.free <- p
+		if err == nil && l.Read != nil {
+			l.Read(int64(r.pack.Rows) * int64(r.pack.Cols))
+		}
 	}
 }
 
@@ -170,14 +218,19 @@ func (p *part) send(r reading) error {
 	return p.stream.Record(p.done)
 }
 
-// fail keeps err if it is the first failure; nil is none.
+// fail keeps err if it is the first failure, and has the readers end; nil is none.
 func (l *Loader) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.failed == nil {
+	if l.failed == nil && err != nil {
 		l.failed = err
+		l.more.Broadcast()
 	}
 }
+
+// Cancel ends the reading soon. Close, and Weight before it, then return err, unless something failed before; nil is no
+// reason. Any goroutine may call it.
+func (l *Loader) Cancel(err error) { l.fail(err) }
 
 func (l *Loader) failure() error {
 	l.mu.Lock()
@@ -185,28 +238,45 @@ func (l *Loader) failure() error {
 	return l.failed
 }
 
-// open allocates parts of at least bytes bytes, and starts the readers.
+// open allocates parts of at least bytes bytes.
 func (l *Loader) open(bytes int64) error {
-	if l.todo != nil && l.size >= bytes {
+	if l.parts != nil && l.size >= bytes {
 		return nil
 	}
 	if err := l.Close(); err != nil {
 		return err
 	}
 	l.size = max(bytes, stagingPart)
-	l.free, l.todo = make(chan *part, l.depth), make(chan reading)
-	for range l.depth {
-		p := &part{}
-		l.parts = append(l.parts, p)
-		if err := p.open(l.packer, l.size, l.ranks); err != nil {
-			return err
-		}
-		l.free <- p
+	l.free, l.ended = make(chan *part, l.depth), false
+	return l.openParts()
+}
+
+// Start begins to read. What Weight is asked for later is read at once.
+func (l *Loader) Start() {
+	if l.started {
+		return
 	}
+	l.started = true
 	for range l.count {
 		l.readers.Go(l.read)
 	}
-	return nil
+}
+
+// openParts allocates the parts, at once: making the pages of pinned memory takes most of the time.
+func (l *Loader) openParts() error {
+	var all sync.WaitGroup
+	errs := make([]error, l.depth)
+	for i := range errs {
+		p := &part{}
+		l.parts = append(l.parts, p)
+		all.Go(func() {
+			if errs[i] = p.open(l.packer, l.size, l.ranks); errs[i] == nil {
+				l.free <- p
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 func (p *part) open(d device.Device, bytes int64, ranks int) (err error) {
@@ -226,18 +296,29 @@ func (p *part) open(d device.Device, bytes int64, ranks int) (err error) {
 // Close waits until every weight is on the device, and frees the loader's memory. It returns the
 // first failure since Weight returned. It may be called again.
 func (l *Loader) Close() error {
-	if l.todo == nil {
-		return nil
+	if l.parts != nil {
+		l.Start()
 	}
-	close(l.todo)
+	l.end()
 	l.readers.Wait()
+	l.started = false
 	releases := []func() error{l.failure}
 	for _, p := range l.parts {
 		releases = append(releases, p.releases(l.packer)...)
 	}
 	err := device.GiveBack(releases...)
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.todo, l.parts, l.failed = nil, nil, nil
 	return err
+}
+
+// end has the readers end once nothing is left to read.
+func (l *Loader) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	l.more.Broadcast()
 }
 
 // releases returns functions that free p, which may be allocated in part.

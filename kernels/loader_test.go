@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -163,5 +164,73 @@ func TestUploadRefusesSizes(t *testing.T) {
 		if err := g.stream.Launch(op); !errors.Is(err, device.ErrBadShape) {
 			t.Errorf("%d to %d bytes: %v, wants ErrBadShape", op.Src.Bytes(), op.Dst.Bytes(), err)
 		}
+	}
+}
+
+// A weight's memory is there before a row of it has been read, however large it is. Read counts the elements.
+func TestLoaderReadsBehindWeight(t *testing.T) {
+	const rows, cols, weights = 5000, 2048, 3 // five parts each
+	h := device.NewHost(device.HostOptions{})
+	defer h.Close()
+	begin := make(chan struct{})
+	var read atomic.Int64
+	l := newPacker(h, 2, 3)
+	l.Read = func(elements int64) { read.Add(elements) }
+	for i := range weights {
+		w, err := l.Convert(BF16, rows, cols, func(dst []byte, _ int) error {
+			<-begin
+			for j := range dst {
+				dst[j] = byte(i + 1)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first := h.Bytes(w.Data)[0]; first != 0 || read.Load() != 0 {
+			t.Fatalf("weight %d begins with %d, and %d elements are read, before anything was", i, first, read.Load())
+		}
+		defer func() {
+			if first := h.Bytes(w.Data)[0]; first != byte(i+1) {
+				t.Errorf("weight %d begins with %d after Close", i, first)
+			}
+		}()
+	}
+	l.Start()
+	close(begin)
+	if err := l.Close(); err != nil || read.Load() != weights*rows*cols {
+		t.Errorf("%v, %d elements are read, want %d", err, read.Load(), weights*rows*cols)
+	}
+}
+
+// Cancel ends the reading after the parts that are under way, and Close says why.
+func TestLoaderIsCancelled(t *testing.T) {
+	h := device.NewHost(device.HostOptions{})
+	defer h.Close()
+	const readers = 2
+	under, goOn := make(chan struct{}), make(chan struct{})
+	var parts atomic.Int64
+	l := newPacker(h, readers, readers+1)
+	w, err := l.Convert(BF16, 20_000, 2048, func([]byte, int) error {
+		parts.Add(1)
+		under <- struct{}{}
+		<-goOn
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Start()
+	for range readers {
+		<-under
+	}
+	reason := errors.New("not wanted any more")
+	l.Cancel(reason)
+	close(goOn)
+	if err := l.Close(); !errors.Is(err, reason) || parts.Load() != readers {
+		t.Errorf("%v after %d parts, want %v after %d", err, parts.Load(), reason, readers)
+	}
+	if err := h.Free(w.Data); err != nil || h.Live().Buffers != 0 {
+		t.Errorf("%v, %+v are allocated", err, h.Live())
 	}
 }

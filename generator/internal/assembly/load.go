@@ -35,19 +35,19 @@ func Load(_ context.Context, o config.Options, progress func(float64, string)) (
 	if err != nil {
 		return nil, config.OfKind(err, config.ErrConfig)
 	}
-	l, err := Prepare(o, progress)
+	l, err := beginOn(hardware.Open, o, progress)
 	if err != nil {
 		return nil, err
 	}
 	o = l.options
 	opts := l.EngineOptions
-	opts.Progress = func(share float64, activity string) { progress(0.8+0.2*share, activity) }
+	opts.Progress = func(share float64, _ string) { l.capturing(share) }
 	boundHeap(l.heapRoom)
 	serving, lines := make(chan struct{}), make(chan string, maxLines)
 	opts.PinAfter, opts.Warn = serving, warnTo(lines)
-	e, err := engine.New(l.Hardware.Device, l.Model, opts)
+	e, err := l.newEngine(opts)
 	if err != nil {
-		return nil, errors.Join(noMemory(l.Hardware, Place(o.Model), err), l.weights.Unchanged())
+		return nil, err
 	}
 	loaded := &Loaded{Engine: e, Fail: e.Fail, Weights: l.watch(), GPU: ReadGPU(l.Hardware, o),
 		Warnings: l.warnings, Lines: lines, Serving: sync.OnceFunc(func() { close(serving) })}
@@ -78,6 +78,21 @@ func Load(_ context.Context, o config.Options, progress func(float64, string)) (
 	return loaded, nil
 }
 
+// newEngine makes the engine, and waits for the weights too. They are read while graphs are captured, which needs the
+// weights' places alone; and not before the engine has taken its memory, which takes longer beside that.
+func (l *Prepared) newEngine(opts engine.Options) (*engine.Engine, error) {
+	opts.Allocated = l.reading.Start
+	e, err := engine.New(l.Hardware.Device, l.Model, opts)
+	failed := l.finish(err)
+	switch {
+	case err != nil:
+		return nil, errors.Join(noMemory(l.Hardware, Place(l.options.Model), err), l.weights.Unchanged())
+	case failed != nil:
+		return nil, device.GiveBack(func() error { return failed }, e.Close, func() error { return l.Model.Free(l.Hardware) })
+	}
+	return e, nil
+}
+
 // rereadMode returns the mode of --reread. The host's processors are left to others by default.
 func rereadMode(o config.Options, onGPU bool) server.RereadMode {
 	switch {
@@ -102,6 +117,8 @@ type Prepared struct {
 	chat          chat.Source       // the checkpoint's chat template, empty if it has none, and its special tokens
 	chatDefaults  protocol.Sampling
 	Model         *model.Model
+	reading       *reading            // of Model
+	capturing     func(share float64) // receives the progress of the engine's captures
 	weights       *weights.Checkpoint // closed if the device has a copy
 	files         []weights.FileState // of the weights, before the device read them
 	draft         *draftModel         // nil: there is none
@@ -116,8 +133,24 @@ func Prepare(o config.Options, progress func(float64, string)) (Prepared, error)
 	return prepareOn(hardware.Open, o, progress)
 }
 
-// prepareOn allocates nothing on the device until a plan fits.
+// prepareOn is [Prepare] with what opens the device.
 func prepareOn(
+	open func(config.Options) (hardware.Hardware, error), o config.Options,
+	progress func(float64, string),
+) (Prepared, error) {
+	l, err := beginOn(open, o, progress)
+	if err != nil {
+		return l, err
+	}
+	if err = l.finish(nil); err != nil {
+		return l, device.GiveBack(func() error { return err }, func() error { return l.Model.Free(l.Hardware) })
+	}
+	return l, nil
+}
+
+// beginOn is prepareOn without waiting for the model's weights: [Prepared.finish] does. It allocates nothing on the
+// device until a plan fits.
+func beginOn(
 	open func(config.Options) (hardware.Hardware, error), o config.Options,
 	progress func(float64, string),
 ) (l Prepared, err error) {
@@ -144,11 +177,18 @@ func prepareOn(
 	if err = l.planOn(open, s, limits, progress); err != nil {
 		return l, errors.Join(err, s.tensors.Close(), l.draft.close())
 	}
-	progress(0.1, "loading the weights")
-	if err = l.load(s, progress); err != nil {
-		return l, errors.Join(err, l.draft.close())
+	t := together{report: progress, done: 0.1}
+	most := 0.7
+	if l.draft != nil {
+		most = 0.6
+		if err = l.loadDraft(t.part(0.1, "loading the draft model's weights")); err != nil {
+			return l, errors.Join(err, s.tensors.Close())
+		}
 	}
-	return l, l.loadDraft(func(share float64) { progress(0.7+0.1*share, "loading the draft model's weights") })
+	reading := t.part(most, "loading the weights")
+	l.capturing = t.part(0.2, "capturing graphs")
+	reading(0)
+	return l, l.begin(s, reading)
 }
 
 // planOn opens the device and plans the use of its memory.
@@ -191,21 +231,27 @@ func settled(fit func() (free int64, err error)) func() error {
 	}
 }
 
-// load loads the model's weights.
-func (l *Prepared) load(s source, progress func(float64, string)) (err error) {
+// begin starts to load the model's weights.
+func (l *Prepared) begin(s source, progress func(float64)) (err error) {
 	s.config.Context = l.EngineOptions.Context
 	l.warnings = append(l.warnings, s.remarks()...)
 	l.weights = s.tensors
 	if l.files, err = s.tensors.State(); err != nil {
 		return errors.Join(CannotServe(Place(l.options.Model), err), s.tensors.Close())
 	}
-	most := 0.7
-	if l.draft != nil {
-		most = 0.6
+	if l.reading, err = s.begin(l.Hardware, s.config, !l.Hardware.Packed, progress); err != nil {
+		return CannotServe(Place(l.options.Model), err)
 	}
-	l.Model, err = s.load(l.Hardware, s.config, !l.Hardware.Packed,
-		func(share float64) { progress(0.1+most*share, "loading the weights") })
+	l.Model = l.reading.Model
+	return nil
+}
+
+// finish waits until the model's weights are loaded. If err is not nil, it ends the loading instead.
+func (l *Prepared) finish(err error) error {
 	if err != nil {
+		l.reading.Cancel(err)
+	}
+	if err = l.reading.wait(); err != nil {
 		return CannotServe(Place(l.options.Model), err)
 	}
 	return nil

@@ -55,23 +55,49 @@ func (s source) use() plan.WeightUse {
 	return u
 }
 
-// load copies the weights to dev. With keep the files stay mapped for the life of the process,
-// because the device reads the weights in place.
-func (s source) load(dev device.Device, c model.Config, keep bool, progress func(float64)) (m *model.Model, err error) {
-	m, err = model.Load(dev, c, s.named, progress)
-	if changed := s.tensors.Unchanged(); changed != nil {
-		err = changed // explains any other error
+// reading is a model whose weights are being read from its files.
+type reading struct {
+	*model.Loading
+	source
+	dev  device.Device
+	keep bool // the files stay mapped for the life of the process, because the device reads the weights in place
+}
+
+// begin starts to copy the weights to dev. It closes the files if it fails, as wait does, and without keep when it is
+// done. progress is called until wait returns, one call at a time.
+func (s source) begin(dev device.Device, c model.Config, keep bool, progress func(float64)) (*reading, error) {
+	l, err := model.BeginLoad(dev, c, s.named, progress)
+	if err != nil {
+		if changed := s.tensors.Unchanged(); changed != nil {
+			err = changed // explains any other error
+		}
+		return nil, errors.Join(err, s.tensors.Close())
 	}
-	if err != nil && m != nil {
-		err = device.GiveBack(func() error { return err }, func() error { return m.Free(dev) })
+	return &reading{l, s, dev, keep}, nil
+}
+
+// wait returns once the weights are on the device. If that fails, the caller frees the model.
+func (r *reading) wait() error {
+	err := r.Wait()
+	if changed := r.tensors.Unchanged(); changed != nil {
+		err = changed
 	}
-	if err != nil || !keep {
-		err = errors.Join(err, s.tensors.Close())
+	if err != nil || !r.keep {
+		err = errors.Join(err, r.tensors.Close())
 	}
+	return err
+}
+
+// load copies the weights to dev, and waits for that.
+func (s source) load(dev device.Device, c model.Config, keep bool, progress func(float64)) (*model.Model, error) {
+	r, err := s.begin(dev, c, keep, progress)
 	if err != nil {
 		return nil, err
 	}
-	return m, nil
+	if err = r.wait(); err != nil {
+		return nil, device.GiveBack(func() error { return err }, func() error { return r.Model.Free(dev) })
+	}
+	return r.Model, nil
 }
 
 // maxConfig bounds config.json and generation_config.json, in bytes.

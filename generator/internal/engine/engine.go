@@ -76,6 +76,8 @@ type Options struct {
 	GraphMemory int64
 	// NoRoller keeps the graphs of the start: a shape without one always runs padded or eagerly.
 	NoRoller bool
+	// Allocated is called during New, once its memory is taken; nil: it is not. Passes run and are captured after it.
+	Allocated func()
 	// Progress is called during New with the share that is done, 0 to 1, and the phase's name.
 	Progress func(share float64, phase string)
 }

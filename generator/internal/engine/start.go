@@ -37,6 +37,9 @@ func (e *Engine) start() error {
 	if err := e.allocate(); err != nil {
 		return err
 	}
+	if e.opts.Allocated != nil {
+		e.opts.Allocated()
+	}
 	e.pool = graphs.NewPool(graphs.Options{Pass: e.pass, Identity: e.identity(), MaxGraphs: e.opts.MaxGraphs,
 		Budget: e.opts.GraphMemory, Estimate: e.opts.GraphMemory / int64(max(1, e.opts.MaxGraphs)),
 		Wake: e.requestMaintenance})

@@ -3,14 +3,12 @@
 package hardware
 
 import (
-	"errors"
 	"fmt"
 	"os"
 
 	"github.com/rs/zerolog"
 
 	"reel.internal/reel/generator/internal/config"
-	"reel.internal/reel/kernels/device"
 )
 
 // Choose replaces o.Device auto by host or cuda. For a GPU it becomes the program with the
@@ -27,27 +25,16 @@ func (s system) choose(stop <-chan os.Signal, log zerolog.Logger, o *config.Opti
 	if o.Device == "host" {
 		return nil
 	}
-	err := s.becomeCuda(stop, log)
-	switch {
-	case errors.Is(err, config.ErrSignal):
-		return err
-	case o.Device == "cuda" && errors.Is(err, device.ErrBusy): // temporary
-		return fmt.Errorf("--device cuda: %w", err)
-	case o.Device == "cuda":
-		return config.Refuse(config.ErrConfig, "--device cuda: %w: correct that, or use --device host", err)
-	}
-	o.Device = "host"
-	log.Info().Str("device", o.Device).Str("reason", err.Error()).Msg("--device auto serves on the host")
-	return nil
+	return decide(o, log, s.becomeCuda(stop))
 }
 
 // becomeCuda becomes the cuda program. It returns only an error that says why it cannot.
-func (s system) becomeCuda(stop <-chan os.Signal, log zerolog.Logger) error {
+func (s system) becomeCuda(stop <-chan os.Signal) error {
 	p, err := s.find()
 	if err != nil {
 		return err
 	}
-	if err := s.tryPatiently(p, stop, log); err != nil {
+	if err := p.try(stop, "version"); err != nil {
 		return err
 	}
 	s.flush()
@@ -65,29 +52,18 @@ func Open(o config.Options) (Hardware, error) {
 	return hostFor(o)
 }
 
-// tryPatiently tries until the machine has set up its GPUs, or the patience has ended.
-func (s system) tryPatiently(p cudaProgram, stop <-chan os.Signal, log zerolog.Logger) error {
-	told := false
-	return s.patience.WhileBusy(func(_ float64, what string) {
-		if !told {
-			log.Warn().Msg(what)
-		}
-		told = true
-	}, func() error { return p.try(stop) })
-}
-
 // FindCUDA returns an error if the cuda program is not beside this one. TryCUDA returns an
-// error if it does not start.
+// error if it does not start, or the driver refuses it.
 func FindCUDA() error {
 	_, err := thisSystem.findBeside()
 	return err
 }
 
-// TryCUDA returns an error if the cuda program does not start.
+// TryCUDA returns an error if the cuda program does not start, or the driver refuses it.
 func TryCUDA() error {
 	p, err := thisSystem.find()
 	if err == nil {
-		err = p.try(nil)
+		err = p.try(nil, TryName)
 	}
 	return err
 }

@@ -33,6 +33,14 @@ func watchMemory(gpu int) *gpuMemory {
 	return m
 }
 
+// watchEach is watchMemory for each of several GPUs.
+func watchEach(gpus []int) (all []*gpuMemory) {
+	for _, gpu := range gpus {
+		all = append(all, watchMemory(gpu))
+	}
+	return all
+}
+
 // taken returns the bytes of this process. If NVML does not know the process, as in most
 // containers, it returns all bytes taken since watchMemory, other programs' included.
 func (m *gpuMemory) taken() (bytes int64, by string) {

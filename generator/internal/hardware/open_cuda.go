@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"sync/atomic"
 
 	"github.com/rs/zerolog"
 
@@ -16,13 +18,20 @@ import (
 	gpu "reel.internal/reel/kernels/device/cuda"
 )
 
-// Choose replaces o.Device auto by cuda. This program links the driver, so a driver is
-// present.
-func Choose(_ <-chan os.Signal, _ zerolog.Logger, _ func(), o *config.Options) error {
-	if o.Device == "auto" {
-		o.Device = "cuda"
+// Choose starts the driver, unless o.Device is host. For device auto it replaces o.Device by host or cuda. Then it
+// begins to open the GPU, which Open returns: files are read meanwhile. A signal from stop ends Choose with
+// [config.ErrSignal].
+func Choose(stop <-chan os.Signal, log zerolog.Logger, _ func(), o *config.Options) error {
+	if o.Device == "host" {
+		return nil
 	}
-	return nil
+	watched := make(chan []*gpuMemory, 1)
+	go func(gpus []int) { watched <- watchEach(gpus) }(o.Devices()) // NVML starts as slowly as the driver
+	err := decide(o, log, startDriver(gpu.Init, setUp, stop, log))
+	if err == nil && o.Device == "cuda" {
+		begin(*o, func() []*gpuMemory { return <-watched })
+	}
+	return err
 }
 
 // DriverLibrary names the driver's library, without which this program does not start.
@@ -31,28 +40,62 @@ func DriverLibrary() string { return "libcuda.so.1, with which this program was 
 // FindCUDA succeeds, because this is the cuda program.
 func FindCUDA() error { return nil }
 
-// TryCUDA succeeds, because this program runs.
-func TryCUDA() error { return nil }
+// TryCUDA returns an error if the driver refuses this program.
+func TryCUDA() error { return gpu.Init() }
 
-// Open opens the chosen device.
+// opening is a GPU that is being opened.
+type opening struct {
+	device string
+	gpus   []int
+	opened chan result
+}
+
+// result is what open returns.
+type result struct {
+	h   Hardware
+	err error
+}
+
+// begun is what begin began and Open has not taken; nil: there is none.
+var begun atomic.Pointer[opening]
+
+// begin opens the GPU that o names on another goroutine.
+func begin(o config.Options, watch func() []*gpuMemory) {
+	b := &opening{device: o.Device, gpus: o.Devices(), opened: make(chan result, 1)}
+	begun.Store(b)
+	go func() {
+		h, err := open(o, watch)
+		b.opened <- result{h, err}
+	}()
+}
+
+// Open opens the chosen device, or returns the one that Choose has begun to open.
 func Open(o config.Options) (Hardware, error) {
+	if b := begun.Swap(nil); b != nil && b.device == o.Device && slices.Equal(b.gpus, o.Devices()) {
+		r := <-b.opened
+		return r.h, r.err
+	}
+	return open(o, func() []*gpuMemory { return watchEach(o.Devices()) })
+}
+
+// open opens the chosen device. watch returns what its GPUs had taken before.
+func open(o config.Options, watch func() []*gpuMemory) (Hardware, error) {
 	if o.Device == "host" {
 		return hostFor(o)
 	}
 	if o.Ranks() > 1 {
-		return openRanks(o)
+		return openRanks(o, watch())
 	}
-	number := o.Devices()[0]
-	watch := watchMemory(number)
-	d, err := openGPU(number)
+	taken := watch()[0]
+	d, err := openGPU(o.Devices()[0])
 	if err != nil {
 		return Hardware{}, err
 	}
 	h := Hardware{Device: spoiled(d), Profile: plan.GPUProfile, Machine: describe(d),
 		OpenReader: func() (Reader, error) { return openReader(d) }}
-	if watch != nil {
-		h.Taken = watch.taken
-		if bytes, _ := watch.taken(); bytes > 0 {
+	if taken != nil {
+		h.Taken = taken.taken
+		if bytes, _ := taken.taken(); bytes > 0 {
 			h.Overhead = bytes + laterOverhead
 		}
 	}

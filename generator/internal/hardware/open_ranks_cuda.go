@@ -20,10 +20,9 @@ type ranks struct {
 }
 
 // openRanks opens the GPUs that share a model. Each has the same plan, so the one with the least memory decides.
-func openRanks(o config.Options) (Hardware, error) {
-	var r ranks
+func openRanks(o config.Options, watches []*gpuMemory) (Hardware, error) {
+	r := ranks{watches: watches}
 	for _, number := range o.Devices() {
-		r.watches = append(r.watches, watchMemory(number))
 		d, err := openGPU(number)
 		if err != nil {
 			return Hardware{}, errors.Join(err, r.close())

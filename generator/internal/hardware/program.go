@@ -12,11 +12,10 @@ import (
 	"syscall"
 
 	"reel.internal/reel/generator/internal/config"
-	"reel.internal/reel/kernels/device"
 )
 
 // cudaBinary is the generator with the cuda device linked in. It lies beside this program and
-// cannot start without a working driver, so this program checks first.
+// cannot start without the driver's library, so this program checks first.
 const cudaBinary = "reel-generator-cuda"
 
 // cudaProgram is the path and the environment of the generator with the cuda device.
@@ -25,13 +24,11 @@ type cudaProgram struct {
 	env  []string
 }
 
-// try runs the program with the argument version. The program calls cuInit before any code of
-// ours runs, so a refusal by the driver ends it before it can tell a client. Errors:
-// [config.ErrNoGPU]; [device.ErrBusy] while the machine sets up its GPUs; [config.ErrSignal]
-// if a signal ended the program, or stop did.
-func (p cudaProgram) try(stop <-chan os.Signal) error {
+// try runs a command of the program that ends at once. Errors: [config.ErrNoGPU]; [config.ErrSignal] if a signal ended
+// the program, or stop did.
+func (p cudaProgram) try(stop <-chan os.Signal, command string) error {
 	var said bytes.Buffer
-	cmd := exec.Command(p.path, "version")
+	cmd := exec.Command(p.path, command)
 	cmd.Env, cmd.Stdout, cmd.Stderr = p.env, &said, &said
 	if err := cmd.Start(); err != nil {
 		return err
@@ -60,11 +57,5 @@ func refused(err error, said string) error {
 	}
 	lines := strings.Split(strings.TrimSpace(said), "\n")
 	why := lines[len(lines)-1]
-	if _, name, found := strings.Cut(why, " for details on: "); found { // message of gorgonia.org/cu
-		why = "the driver refuses cuInit: " + name
-	}
-	if strings.HasSuffix(why, " SystemNotReady") {
-		return fmt.Errorf("%w: %s", device.ErrBusy, why)
-	}
 	return fmt.Errorf("%w: %s does not start (%w): %s", config.ErrNoGPU, cudaBinary, err, why)
 }

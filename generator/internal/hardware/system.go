@@ -7,13 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
-	"time"
 
 	"reel.internal/reel/generator/internal/config"
 )
-
-// setUp is the time that a start waits for a machine that sets up its GPUs. A try starts a program.
-var setUp = Retry{Limit: time.Minute, Pause: time.Second}
 
 // system is the environment of choose. Tests have their own.
 type system struct {
@@ -22,16 +18,14 @@ type system struct {
 	beside    func() (string, error)
 	exec      func(path string, args, env []string) error
 	flush     func() // writes the log before exec
-	patience  Retry  // with GPUs that are being set up
 }
 
 var thisSystem = system{
 	libraries: []string{"/usr/lib/*/libcuda.so.1", "/usr/lib64/libcuda.so.1", "/usr/lib/libcuda.so.1",
 		"/usr/local/nvidia/lib*/libcuda.so.1", "/usr/local/cuda/compat/libcuda.so.1"},
-	nodes:    "/dev/nvidia[0-9]*",
-	beside:   os.Executable,
-	exec:     syscall.Exec,
-	patience: setUp,
+	nodes:  "/dev/nvidia[0-9]*",
+	beside: os.Executable,
+	exec:   syscall.Exec,
 }
 
 // find looks for the program, the driver and a GPU.

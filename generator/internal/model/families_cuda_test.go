@@ -149,3 +149,6 @@ func (f *forced) error(tokens int, got, want []float32) {
 		f.most = max(f.most, math.Abs(float64(got[i])-float64(w)))
 	}
 }
+
+// Models in each quantised format on a GPU are compared with transformers in float32 on the values of their weights.
+func TestGPUFormatsEqualTransformers(t *testing.T) { equalTransformers(t, openGPU(t), kernels.BF16) }

@@ -101,7 +101,6 @@ func newRunner(t *testing.T, dev device.Device, m *model.Model, chunk int, kv ke
 // newRunnerIn returns a runner in step memory of that geometry.
 func newRunnerIn(t *testing.T, dev device.Device, m *model.Model, g model.Geometry) *runner {
 	t.Helper()
-	chunk := g.MaxRows
 	memory, err := m.NewStepMemory(dev, g)
 	if err != nil {
 		t.Fatal(err)
@@ -111,16 +110,21 @@ func newRunnerIn(t *testing.T, dev device.Device, m *model.Model, g model.Geomet
 		t.Fatal(err)
 	}
 	r := &runner{t: t, m: m, dev: dev, stream: stream, memory: memory}
-	init := kernels.Step{Inits: []kernels.Init{{Generation: 1}}}
-	for i := range m.Config.Context / 16 {
-		init.Pages = append(init.Pages, kernels.PageEntry{Index: int32(i), Page: int32(m.Config.Context/16 - i)})
-		if len(init.Pages) == chunk {
+	r.begin(1)
+	return r
+}
+
+// begin gives the slot to a new sequence.
+func (r *runner) begin(generation int) {
+	init, pages := kernels.Step{Inits: []kernels.Init{{Generation: int32(generation)}}}, r.m.Config.Context/16
+	for i := range pages {
+		init.Pages = append(init.Pages, kernels.PageEntry{Index: int32(i), Page: int32(pages - i)})
+		if len(init.Pages) == r.memory.MaxRows {
 			r.step(init, model.Shape{Rows: 1})
 			init = kernels.Step{}
 		}
 	}
 	r.step(init, model.Shape{Rows: 1})
-	return r
 }
 
 // free gives back the runner's stream and memory.

@@ -2,7 +2,6 @@ package model
 
 import (
 	"fmt"
-	"unsafe"
 
 	"reel.internal/reel/generator/internal/weights"
 	"reel.internal/reel/kernels"
@@ -165,12 +164,9 @@ func (l *loader) headMatrices(w *latentWeights, c Config, t weights.Tensor) {
 		return
 	}
 	m := c.Latent
-	data, err := plain(&t)
-	if l.err = err; err != nil {
-		return
-	}
-	size, each := t.DType.Size(), m.Nope+m.Value
-	w.absorb = l.made(t.DType, c.Heads*m.Rank, m.Nope, func(dst []byte, first int) error {
+	values := plain(t, c.Heads*(m.Rank+m.Value))
+	size, each := values.dtype.Size(), m.Nope+m.Value
+	w.absorb = l.made(values, c.Heads*m.Rank, m.Nope, func(dst, data []byte, first int) {
 		for r := first; len(dst) > 0; r++ {
 			head, column := r/m.Rank, r%m.Rank
 			for i := range m.Nope {
@@ -178,15 +174,13 @@ func (l *loader) headMatrices(w *latentWeights, c Config, t weights.Tensor) {
 			}
 			dst = dst[m.Nope*size:]
 		}
-		return nil
 	})
 	row := m.Rank * size
-	w.expand = l.made(t.DType, c.Heads*m.Value, m.Rank, func(dst []byte, first int) error {
+	w.expand = l.made(values, c.Heads*m.Value, m.Rank, func(dst, data []byte, first int) {
 		for r := first; len(dst) > 0; r++ {
 			copy(dst[:row], data[(r/m.Value*each+m.Nope+r%m.Value)*row:])
 			dst = dst[row:]
 		}
-		return nil
 	})
 	if !l.dev.Capabilities().PacksWeights {
 		t.Drop()
@@ -201,42 +195,19 @@ func (l *loader) unpacked(t weights.Tensor) (w kernels.Weight) {
 	if t.Conversion == nil && !t.DType.Quantised() {
 		return l.rows(t, 0, t.Shape[0])
 	}
-	data, err := plain(&t)
-	if l.err = err; err != nil {
-		return w
-	}
-	row := t.Shape[1] * t.DType.Size()
-	return l.made(t.DType, t.Shape[0], t.Shape[1], func(dst []byte, first int) error {
-		copy(dst, data[first*row:])
-		return nil
-	})
+	values := plain(t, t.Shape[0])
+	row := t.Shape[1] * values.dtype.Size()
+	return l.made(values, t.Shape[0], t.Shape[1], func(dst, data []byte, first int) { copy(dst, data[first*row:]) })
 }
 
-// made loads a matrix whose rows a function writes, as [kernels.RowSource] does.
-func (l *loader) made(d weights.DType, rows, cols int, source kernels.RowSource) (w kernels.Weight) {
+// made loads a matrix of values, whose rows fill writes to dst, as many as it holds, from row first on.
+func (l *loader) made(v *plainValues, rows, cols int, fill func(dst, data []byte, first int)) (w kernels.Weight) {
 	if l.err == nil {
-		w, l.err = l.weights.Convert(dtypes[d], rows, cols, func(dst []byte, first int) error {
-			return weights.Guard(func() error { return source(dst, first) })
+		row := cols * v.dtype.Size()
+		w, l.err = l.weights.Convert(dtypes[v.dtype], rows, cols, func(dst []byte, first int) error {
+			return weights.Guard(func() error { return v.use(len(dst)/row, func(data []byte) { fill(dst, data, first) }) })
 		})
-		l.loaded(w.Data, int64(rows*cols))
+		l.loadedWeight(w)
 	}
 	return w
-}
-
-// plain returns the elements of a matrix as floats, and gives t their type.
-func plain(t *weights.Tensor) ([]byte, error) {
-	if t.Conversion == nil && !t.DType.Quantised() {
-		return t.Data, nil
-	}
-	data := t.Data
-	if t.Conversion != nil {
-		data = make([]byte, t.Shape[0]*t.DType.Bytes(t.Shape[1]))
-		if err := t.Conversion.Rows(data, 0); err != nil {
-			return nil, err
-		}
-	}
-	values := make([]float32, t.Shape[0]*t.Shape[1])
-	dtypes[t.DType].Decode(values, data)
-	t.DType = weights.F32
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), 4*len(values)), nil
 }

@@ -10,28 +10,6 @@ import (
 	"reel.internal/reel/kernels/device"
 )
 
-// Load checks the tensors of a checkpoint against c and loads them onto dev. It calls
-// progress with the fraction of the parameters that is loaded, 0 to 1. A device may read
-// the tensors' data in place, so the data must stay valid and unchanged until
-// [Model.Free]. Errors: those of [Config.CheckTensors], then the device's. After an error
-// nothing stays allocated.
-func Load(dev device.Device, c Config, tensors Tensors, progress func(float64)) (*Model, error) {
-	if err := c.CheckTensors(tensors); err != nil {
-		return nil, err
-	}
-	c = c.withFactors()
-	m := &Model{Config: c, layers: make([]layer, c.Layers)}
-	l := loader{
-		weights: kernels.NewLoader(dev), dev: dev, tensors: tensors, model: m,
-		total: c.Parameters(), progress: progress,
-	}
-	err := weights.Guard(func() error { l.load(); return l.err })
-	if err = device.GiveBack(func() error { return err }, l.weights.Close); err != nil {
-		return nil, device.GiveBack(func() error { return err }, func() error { return m.Free(dev) })
-	}
-	return m, nil
-}
-
 // Free gives the model's memory back. No step may be running on it.
 func (m *Model) Free(dev device.Memory) error {
 	var releases []func() error
@@ -44,15 +22,13 @@ func (m *Model) Free(dev device.Memory) error {
 
 // loader loads tensors until one fails. CheckTensors has checked their shapes.
 type loader struct {
-	dev      device.Device
-	weights  *kernels.Loader
-	tensors  Tensors
-	model    *Model
-	progress func(float64)
-	done     int64 // elements loaded
-	total    int64 // elements
-	ones     device.Buffer
-	err      error
+	dev     device.Device
+	weights *kernels.Loader
+	tensors Tensors
+	model   *Model
+	counts  counter
+	ones    device.Buffer
+	err     error
 }
 
 func (l *loader) load() {
@@ -234,7 +210,7 @@ func (l *loader) rows(t weights.Tensor, first, n int) (w kernels.Weight) {
 // data loads n rows of a tensor's type and width.
 func (l *loader) data(t weights.Tensor, n int, data []byte) (w kernels.Weight) {
 	w, l.err = l.weights.Weight(dtypes[t.DType], n, t.Shape[1], data)
-	l.loaded(w.Data, int64(n*t.Shape[1]))
+	l.loadedWeight(w)
 	return w
 }
 
@@ -242,7 +218,7 @@ func (l *loader) data(t weights.Tensor, n int, data []byte) (w kernels.Weight) {
 // no more.
 func (l *loader) convert(t weights.Tensor, n int, rows func(dst []byte, first int) error) (w kernels.Weight) {
 	w, l.err = l.weights.Convert(dtypes[t.DType], n, t.Shape[1], rows)
-	l.loaded(w.Data, int64(n*t.Shape[1]))
+	l.loadedWeight(w)
 	return l.inColumnOrder(w, t)
 }
 
@@ -274,15 +250,10 @@ func (l *loader) inOrder(t weights.Tensor, first, n int, order []int) kernels.We
 		return l.rows(t, first, n)
 	}
 	size, d := t.DType.Bytes(t.Shape[1]), len(order)
-	if t.Conversion == nil {
+	if t.Conversion == nil && !l.weights.Packs() {
 		return l.data(t, n, ordered(t.Data[first*size:(first+n)*size], size, order))
 	}
-	return l.convert(t, n, func(dst []byte, row int) (err error) {
-		for ; len(dst) > 0 && err == nil; dst, row = dst[size:], row+1 {
-			err = t.Conversion.Rows(dst[:size], first+row/d*d+order[row%d])
-		}
-		return err
-	})
+	return l.convert(t, n, rowSource(t, func(i int) int { return first + i/d*d + order[i%d] }))
 }
 
 // norm loads the weights of a norm.
@@ -369,14 +340,22 @@ func (l *loader) floats(v []float32) (b device.Buffer) {
 	return b
 }
 
-// loaded records a buffer of the model and reports progress, unless loading failed.
+// loadedWeight records a weight of the model, unless loading failed. A loader that packs counts its elements later.
+func (l *loader) loadedWeight(w kernels.Weight) {
+	if l.weights.Packs() {
+		l.loaded(w.Data, 0)
+		return
+	}
+	l.loaded(w.Data, int64(w.Rows)*int64(w.Cols))
+}
+
+// loaded records a buffer of the model, unless loading failed, and counts elements that have been loaded with it.
 func (l *loader) loaded(b device.Buffer, elements int64) {
 	if l.err != nil {
 		return
 	}
 	l.model.allocated = append(l.model.allocated, b)
-	l.done += elements
-	l.progress(min(1, float64(l.done)/float64(l.total)))
+	l.counts.add(elements)
 }
 
 // toFloat32 returns the elements of a floating-point tensor, which is exact for all types.

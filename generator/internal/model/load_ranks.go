@@ -93,7 +93,7 @@ func (l *loader) divided(t weights.Tensor, n int, at place) (w kernels.Weight) {
 		}
 		w, l.err = l.weights.ConvertEach(dtypes[t.DType], n, t.Shape[1], sources)
 	}
-	l.loaded(w.Data, int64(n*t.Shape[1]))
+	l.loadedWeight(w)
 	return l.inColumnOrder(w, t)
 }
 

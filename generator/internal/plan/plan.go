@@ -58,7 +58,7 @@ func (p Planner) size(context, batch int, budget int64) Sizes {
 	if p.Options.MaxGraphs == 0 {
 		s.Graphs = 0
 	}
-	s.Pages = max(0, min((spare-s.Graphs)/s.pageBytes-1, s.most()))
+	s.Pages = max(0, min((spare-s.varying())/s.pageBytes-1, s.most()))
 	s.kept = s.keep()
 	if p.Profile.Packed {
 		s.HostCache = p.hostCache(p.ranks()*s.KVPool(), s.hostPage)
@@ -304,12 +304,8 @@ var cacheScopes = map[string]engine.CacheScope{
 func (p Planner) fits(s Sizes, budget int64) error {
 	needs := s
 	needs.Pages = s.longest
-	if s.Serves() && s.Overhead+s.WeightBytes()+s.loading <= budget {
-		return nil
-	}
 	if s.Serves() {
-		return fmt.Errorf("%w: loading the weights needs %s and %s are available: free memory, or serve a smaller model",
-			config.ErrNoRoom, Size(s.Overhead+s.WeightBytes()+s.loading), Size(budget))
+		return nil
 	}
 	return fmt.Errorf("%w: one sequence of %d tokens needs %s and %s are available: %s",
 		config.ErrNoRoom, s.context, Size(needs.Total()), Size(budget), p.advice(s, budget))

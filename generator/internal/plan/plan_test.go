@@ -285,8 +285,8 @@ func TestAdvice(t *testing.T) {
 		want   string
 		taken  config.Options
 	}{
-		{1900 << 20, config.Options{}, "lower --max-seq-len to ", config.Options{}},
-		{1800 << 20, config.Options{MaxBatch: 512}, "lower --max-batch to 1 and --max-seq-len to ",
+		{1960 << 20, config.Options{}, "lower --max-seq-len to ", config.Options{}},
+		{1860 << 20, config.Options{MaxBatch: 512}, "lower --max-batch to 1 and --max-seq-len to ",
 			config.Options{MaxBatch: 1}},
 		{3 << 30, config.Options{GraphMemory: 4 << 30}, "lower --graph-memory",
 			config.Options{GraphMemory: 1 << 28, MaxSeqLen: 64}},
@@ -334,6 +334,21 @@ func TestDimensionsThatAGPUCannotHave(t *testing.T) {
 				strings.Contains(err.Error(), "--device host")
 			if advises != profile.Packed || err != nil && !profile.Packed {
 				t.Errorf("%s: %v", profile.kind, err)
+			}
+		}
+	}
+}
+
+// Weights are read beside the step memory and the graphs of the start. Without graphs to come that have more room, the
+// pool leaves it to them.
+func TestPlanLoadsBesideStepMemory(t *testing.T) {
+	for _, graphs := range []int{0, 64} {
+		p := Planner{Config: qwen, Profile: GPUProfile, Options: config.Options{MaxGraphs: graphs}}
+		for budget := int64(2 << 30); budget < 3<<30; budget += 100 << 20 {
+			s := p.size(8192, 8, budget)
+			if loading := s.AtStart() + kernels.StagingBytes; s.Pages > 0 && (loading > budget || s.Total() < loading || s.Total() > budget) {
+				t.Errorf("%d graphs in %s: %s while weights are read, at most %s planned", graphs, Size(budget), Size(loading),
+					Size(s.Total()))
 			}
 		}
 	}

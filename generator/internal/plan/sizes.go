@@ -45,10 +45,11 @@ func (s Sizes) fixed() int64 {
 	return s.Overhead + s.WeightBytes() + s.Arena + s.hostCacheHere
 }
 
-// Total returns the peak in bytes. The pool is allocated after the weights are loaded.
-func (s Sizes) Total() int64 {
-	return s.Overhead + s.WeightBytes() + max(s.loading, s.Arena+s.KVPool()+s.Graphs+s.hostCacheHere)
-}
+// Total returns the peak in bytes.
+func (s Sizes) Total() int64 { return s.fixed() + s.KVPool() + s.varying() }
+
+// varying returns the most bytes that graphs, and what loading takes beside those of the start, have at one time.
+func (s Sizes) varying() int64 { return max(s.Graphs, s.GraphsAtStart+s.loading) }
 
 // AtStart returns the bytes taken when the generator is ready.
 func (s Sizes) AtStart() int64 { return s.fixed() + s.KVPool() + s.GraphsAtStart }

@@ -56,6 +56,9 @@ var devices atomic.Uint32
 func New(gpu int, fatbin []byte) (*Device, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	if err := Init(); err != nil {
+		return nil, err
+	}
 	n, err := cu.NumDevices()
 	if err != nil || gpu >= n {
 		return nil, fmt.Errorf("cuda: GPU %d is not there, %d are: %w", gpu, n, device.ErrBadBuffer)
@@ -81,8 +84,8 @@ func (d *Device) load(fatbin []byte) (err error) {
 	if d.capability[0], d.capability[1], err = d.gpu.ComputeCapability(); err != nil {
 		return d.wrapped("compute capability", err)
 	}
-	d.module, err = cu.LoadFatBinary(string(fatbin))
-	return d.wrapped("kernels for this GPU", err)
+	d.module, err = d.loadModule(fatbin)
+	return err
 }
 
 // Name returns "cuda".
@@ -354,13 +357,14 @@ func (d *Device) Address(b device.Buffer) uint64 {
 // function is a kernel.
 type function struct {
 	cu.Function
-	shared int // bytes of dynamic shared memory that a launch may ask for
+	shared int  // bytes of dynamic shared memory that a launch may ask for
+	all    bool // prefers shared memory to L1
 }
 
-// function returns the kernel of this name, which a launch may then give so many bytes of dynamic shared memory. The
-// driver keeps one bound for all launches of a kernel, so it only rises: another thread may be about to launch the same
-// kernel with more.
-func (d *Device) function(name string, shared int) (cu.Function, error) {
+// function returns the kernel of this name, which may then be launched on g. The driver keeps one bound of dynamic
+// shared memory for all launches of a kernel, so it only rises: another thread may be about to launch the same kernel
+// with more.
+func (d *Device) function(name string, g Grid) (cu.Function, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	f, ok := d.functions[name]
@@ -375,12 +379,22 @@ func (d *Device) function(name string, shared int) (cu.Function, error) {
 		}
 		d.functions[name] = f
 	}
-	if shared <= f.shared {
-		return f.Function, nil
+	return f.Function, d.prepare(f, g)
+}
+
+// prepare sets the attributes that launches of f on g need and that no launch has set before.
+func (d *Device) prepare(f *function, g Grid) error {
+	if g.Shared > f.shared {
+		if err := d.allowShared(f.Function, g.Shared); err != nil {
+			return err
+		}
+		f.shared = g.Shared
 	}
-	err := d.allowShared(f.Function, shared)
-	if err == nil {
-		f.shared = shared
+	if g.AllShared && !f.all {
+		if err := d.preferShared(f.Function); err != nil {
+			return err
+		}
+		f.all = true
 	}
-	return f.Function, err
+	return nil
 }

@@ -6,10 +6,20 @@
 package cuda
 
 /*
+#cgo LDFLAGS: -Wl,--wrap=cuInit
 #include <cuda.h>
+
+CUresult __real_cuInit(unsigned flags);
+
+static CUresult reel_init(void) { return __real_cuInit(0); }
 
 // Each function first makes the context current on the calling thread. With another
 // context current, a call would silently work on another device.
+
+static CUresult reel_load_module(CUcontext c, CUmodule *m, const void *image) {
+	CUresult r = cuCtxSetCurrent(c);
+	return r ? r : cuModuleLoadFatBinary(m, image);
+}
 
 static CUresult reel_launch(CUcontext c, CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads,
                             unsigned shared, unsigned cluster, CUstream s, int dependent, void *args) {
@@ -207,6 +217,26 @@ func (d *Device) wrapped(name string, err error) error {
 	return d.failure(name, result)
 }
 
+// Init starts the driver. Later calls do nothing, and failed ones may be repeated. Errors: [device.ErrBusy] while the
+// machine sets up its GPUs; and what the driver says, without a GPU for example.
+func Init() error {
+	r := C.reel_init()
+	switch r {
+	case C.CUDA_SUCCESS:
+		return nil
+	case C.CUDA_ERROR_SYSTEM_NOT_READY:
+		return fmt.Errorf("%w: the driver refuses cuInit: %s", device.ErrBusy, C.GoString(C.reel_error(r)))
+	}
+	return fmt.Errorf("cuda: the driver refuses cuInit: %s", C.GoString(C.reel_error(r)))
+}
+
+// loadModule loads an image of kernels. Package cu would copy it twice.
+func (d *Device) loadModule(image []byte) (m cu.Module, err error) {
+	var loaded C.CUmodule
+	err = d.failure("kernels for this GPU", C.reel_load_module(contextOf(d.context), &loaded, unsafe.Pointer(&image[0])))
+	return *(*cu.Module)(unsafe.Pointer(&loaded)), err
+}
+
 // defaultShared is the dynamic shared memory in bytes up to which a kernel needs no attribute.
 // The driver allows 48 KiB, a kernel's static shared memory included.
 const defaultShared = 20 << 10
@@ -216,14 +246,13 @@ func (d *Device) allowShared(f cu.Function, bytes int) error {
 	return d.failure("shared memory of a kernel", C.reel_allow_shared(contextOf(d.context), functionOf(f), C.int(bytes)))
 }
 
+// preferShared gives blocks of f as much shared memory of an SM as there is, at the cost of L1.
+func (d *Device) preferShared(f cu.Function) error {
+	return d.failure("shared memory of a kernel", C.reel_prefer_shared(contextOf(d.context), functionOf(f)))
+}
+
 // launch launches f on s with the struct at args as its only parameter.
 func (d *Device) launch(f cu.Function, g Grid, s *stream, args unsafe.Pointer) error {
-	if g.AllShared {
-		r := C.reel_prefer_shared(contextOf(d.context), functionOf(f))
-		if err := d.failure("shared memory of a kernel", r); err != nil {
-			return err
-		}
-	}
 	pdl := C.int(0)
 	if g.Dependent {
 		pdl = 1

@@ -13,6 +13,7 @@ import (
 
 	"reel.internal/reel/kernels/cuda"
 	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/device/cuda/calls"
 )
 
 // These tests compare this package's guards with the behaviour of the bare driver.
@@ -58,6 +59,7 @@ type fill struct {
 	data   device.Buffer
 	value  uint32
 	shared int // bytes of dynamic shared memory, which it does not use
+	all    bool
 }
 
 func (fill) Kernel() string    { return "fill" }
@@ -65,7 +67,7 @@ func (fill) Check() error      { return nil }
 func (fill) Host(*device.Host) {}
 
 func (o fill) CUDA(q *Queue) error {
-	return Launch(q, "reel_fill", Grid{Threads: 32, Shared: o.shared}, struct {
+	return Launch(q, "reel_fill", Grid{Threads: 32, Shared: o.shared, AllShared: o.all}, struct {
 		data  uint64
 		n     int64
 		value uint32
@@ -135,6 +137,27 @@ func TestLaunchesOfDifferentSharedMemory(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// A kernel's attributes are set by the first launch that needs them, and by no later one.
+func TestAttributesAreSetOnce(t *testing.T) {
+	d := open(t)
+	s, data := newStream(t, d), alloc(t, d, 1)
+	if err := calls.Begin(); err != nil {
+		t.Skip(err)
+	}
+	defer func() { must(t, calls.End()) }()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	calls.Watch()
+	for _, o := range []fill{{}, {shared: 30 << 10}, {shared: 30 << 10}, {all: true}, {all: true, shared: 20 << 10}} {
+		o.data = data
+		must(t, s.Launch(o))
+	}
+	if own, _ := calls.Read(); own["cuFuncSetAttribute"] != 2 {
+		t.Errorf("5 launches of a kernel set %d attributes, want 2", own["cuFuncSetAttribute"])
+	}
+	must(t, s.Synchronize())
 }
 
 // An empty capture is an error. The driver would silently instantiate and replay it, and

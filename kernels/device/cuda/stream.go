@@ -67,7 +67,7 @@ type Grid struct {
 // Launch launches a kernel that takes one struct by value. T must have the layout of the
 // C struct and hold no Go pointers.
 func Launch[T any](q *Queue, kernel string, g Grid, args T) error {
-	f, err := q.s.d.function(kernel, g.Shared)
+	f, err := q.s.d.function(kernel, g)
 	if err != nil {
 		return err
 	}
