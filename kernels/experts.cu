@@ -327,7 +327,7 @@ template <class F> struct ExpertDownRing {
 	static constexpr int WARPS = 8, CONSUMERS = WARPS * 32, THREADS = CONSUMERS + 32;
 	static constexpr int SUMS = Sums<F>::NEEDED ? Sums<F>::COLUMNS : 0;
 	using Ring = TileRing<F>;
-	static constexpr int FINISHERS = TOKEN_TILE * 16; // threads; each finishes an output of an expert
+	static constexpr int BLOCKS = F::Code::BITS == 6 ? 1 : 2; // on an SM that have registers
 
 	struct Shared {
 		float partials[TOKEN_TILE][CODE_PARTS][16], weighted[TOKEN_TILE][16];
@@ -410,7 +410,7 @@ template <class F> __device__ __forceinline__ void expert_down_ring_one(const Co
 	begin_product<false, true>();
 }
 #define REEL_EXPERT_DOWN_RING(format, F)                                                                      \
-	REEL_KERNEL(reel_expert_down_##format##_ring_one, (ExpertDownRing<F>::THREADS), 2, (expert_down_ring_one<F>(a)), \
+	REEL_KERNEL(reel_expert_down_##format##_ring_one, (ExpertDownRing<F>::THREADS), (ExpertDownRing<F>::BLOCKS), (expert_down_ring_one<F>(a)), \
 	            const __grid_constant__ CodesArgs<ExpertDown> a)
 REEL_FORMATS(REEL_EXPERT_DOWN_RING)
 #endif

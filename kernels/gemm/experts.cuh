@@ -29,24 +29,30 @@ template <int THREADS> __device__ __forceinline__ void sync_threads() {
 
 // Segment is what a block computes. It is in shared memory, since products have no registers to spare.
 struct Segment {
-	Activations in;       // with the rows of the segment; n is 0 if the segment is not in use
-	const int32_t *place; // of each row
+	static constexpr int MOST_PLACES = 64;
+
+	Activations in;                                  // with the rows of the segment; n is 0 if the segment is not in use
+	int32_t place[MOST_PLACES], row[MOST_PLACES]; // as ChosenArgs has them
 	int expert;
 
 	// find returns segment i, in place of the block's last one. Rows of its activations are those of places, or of X.
-	// THREADS threads call it (sync_threads), after the wait for the kernels before.
+	// THREADS threads call it (sync_threads), after the wait for the kernels before. The loads do not wait for each other.
 	template <int THREADS> static __device__ __forceinline__ const Segment &find(
 		const ChosenArgs &a, const Activations &in, bool ofPlaces, int i) {
 		__shared__ Segment segment;
 		sync_threads<THREADS>(); // all threads have read the last one
-		if (threadIdx.x == 0) {
-			const int count = *a.count, expert = a.expert[i];
-			const bool used = i < count;
-			segment.in = in;
-			segment.place = a.place + i * a.places;
-			segment.in.rows = ofPlaces ? segment.place : a.row + i * a.places;
-			segment.in.n = used ? a.places : 0;
-			segment.expert = used ? expert : 0;
+		if (threadIdx.x < a.places) {
+			const int32_t place = a.place[i * a.places + threadIdx.x], row = a.row[i * a.places + threadIdx.x];
+			if (threadIdx.x == 0) {
+				const int count = *a.count, expert = a.expert[i];
+				const bool used = i < count;
+				segment.in = in;
+				segment.in.rows = ofPlaces ? segment.place : segment.row;
+				segment.in.n = used ? a.places : 0;
+				segment.expert = used ? expert : 0;
+			}
+			segment.place[threadIdx.x] = place;
+			segment.row[threadIdx.x] = row;
 		}
 		sync_threads<THREADS>();
 		return segment;
