@@ -2,9 +2,10 @@ package kernels
 
 import "testing"
 
-// Experts' rings fit into shared memory. A warp waits for a use of a stage by its parity, so the use before must be over
-// when it does: it is of an earlier batch, after which all warps met, or of the same row tile, whose warps wait for each.
-func TestExpertRings(t *testing.T) {
+// Rings of row tiles fit into shared memory. A warp waits for a use of a stage by its parity, so the use before must be
+// over when it does: it is of an earlier batch, after which all warps met, or of the same row tile, whose warps wait
+// for each.
+func TestTileRings(t *testing.T) {
 	for i := range bricks {
 		d := DType(i)
 		if bricks[i].columns == 0 {
@@ -15,10 +16,13 @@ func TestExpertRings(t *testing.T) {
 			for rows := 1; rows <= codesTokens; rows++ {
 				for tiles := 1; tiles <= 2; tiles++ {
 					stages, shared := expertRing(d, cols, rows, tiles)
-					if stages > 0 && (shared > blockShared-expertRingStatic || stages > expertRingMost) {
+					if stages > 0 && (shared > blockShared-expertRingStatic || stages > tileRingMost) {
 						t.Errorf("format %d, %d columns, %d rows: %d stages in %d bytes", d, cols, rows, stages, shared)
 					}
 					checkUses(t, r, stages, tiles, expertWarps/r.parts/tiles)
+				}
+				if stages, shared := fewTiles(d, rows, cols); stages%2 != 0 || shared > blockShared-25<<10 {
+					t.Errorf("format %d, %d columns, %d rows: %d stages in %d bytes", d, cols, rows, stages, shared)
 				}
 				if stages, shared := expertDownRing(d, cols, rows); stages > 0 {
 					if shared > blockShared-downRingStatic || r.parts < codesParts && stages < rows*r.slices {
@@ -27,6 +31,9 @@ func TestExpertRings(t *testing.T) {
 				}
 			}
 		}
+	}
+	if stages, _ := fewTiles(Q4_0, codesTokens, 4096); stages < 8 {
+		t.Errorf("8 rows over Q4_0: %d stages", stages)
 	}
 	for _, c := range []struct {
 		d           DType
