@@ -1,4 +1,5 @@
 #include "gemm/experts.cuh"
+#include "gemm/experts_ring.cuh"
 #include "ptx/math.cuh"
 
 struct ExpertGateUpArgs {
@@ -47,8 +48,14 @@ struct ExpertGateUp : ExpertGates {
 	static constexpr int PERSISTENT_GEMV = 0, PERSISTENT_SKINNY = 1;
 	const Segment &segment;
 
-	__device__ __forceinline__ ExpertGateUp(const Args &o, int i)
-		: ExpertGates{o}, segment(Segment::find(o.chosen, o.in, false, i)) {}
+	// of returns the op of segment i, which THREADS threads find.
+	template <int THREADS> static __device__ __forceinline__ ExpertGateUp of(const Args &o, int i) {
+		return {{o}, Segment::find<THREADS>(o.chosen, o.in, false, i)};
+	}
+	// tile_of returns a row tile as one thread finds it.
+	static __device__ __forceinline__ RowTile tile_of(const Args &o, int i, int unit, int r) {
+		return {r ? o.up : o.gate, o.chosen.expert[i] * (o.inner / 16) + unit};
+	}
 	static __device__ __forceinline__ int segments(const Args &o) { return *o.chosen.count; }
 	__device__ __forceinline__ const Activations &activations() const { return segment.in; }
 	__device__ __forceinline__ int units() const { return o.inner / 16; }
@@ -67,9 +74,14 @@ struct ExpertGateUpOne : ExpertGates {
 	const Ranks &ranks;
 	const int tiles; // of an expert
 
-	__device__ __forceinline__ ExpertGateUpOne(const Args &o, int = 0)
-		: ExpertGates{o}, ranks(Ranks::find(o.chosen, o.in)), tiles(o.inner / 16) {}
-	static __device__ __forceinline__ int segments(const Args &) { return 1; }
+	template <int THREADS> static __device__ __forceinline__ ExpertGateUpOne of(const Args &o, int) {
+		return {{o}, Ranks::find<THREADS>(o.chosen, o.in), o.inner / 16};
+	}
+	static __device__ __forceinline__ RowTile tile_of(const Args &o, int, int unit, int r) {
+		const int tiles = o.inner / 16;
+		return {r ? o.up : o.gate, o.chosen.expert[unit / tiles] * tiles + unit % tiles};
+	}
+	static __device__ __forceinline__ int segments(const Args &o) { return *o.chosen.count ? 1 : 0; }
 	__device__ __forceinline__ const Activations &activations() const { return ranks.in; }
 	__device__ __forceinline__ int units() const { return o.chosen.segments * tiles; }
 	__device__ __forceinline__ RowTile row_tile(int unit, int r) const {
@@ -103,8 +115,12 @@ struct ExpertDown {
 	const Segment &segment;
 	struct Prefetched {};
 
-	__device__ __forceinline__ ExpertDown(const Args &o, int i)
-		: o(o), segment(Segment::find(o.chosen, o.in, true, i)) {}
+	template <int THREADS> static __device__ __forceinline__ ExpertDown of(const Args &o, int i) {
+		return {o, Segment::find<THREADS>(o.chosen, o.in, true, i)};
+	}
+	static __device__ __forceinline__ RowTile tile_of(const Args &o, int i, int unit, int) {
+		return {o.w, o.chosen.expert[i] * (o.hidden / 16) + unit};
+	}
 	static __device__ __forceinline__ int segments(const Args &o) { return *o.chosen.count; }
 	__device__ __forceinline__ const Activations &activations() const { return segment.in; }
 	__device__ __forceinline__ int units() const { return o.hidden / 16; }
@@ -125,6 +141,15 @@ REEL_EXPERTS(reel_expert_down, ExpertDown)
 REEL_OP_KERNEL(reel_expert_gateup_bf16_one, ExpertGateUpOne, FEW_ROWS_THREADS, 2, (expert_gemv<ExpertGateUpOne, BF16, 4>(a)))
 REEL_OP_KERNEL(reel_expert_gateup_f16_one, ExpertGateUpOne, FEW_ROWS_THREADS, 2, (expert_gemv<ExpertGateUpOne, F16, 4>(a)))
 REEL_FORMATS(REEL_EXPERT_CODES, reel_expert_gateup, ExpertGateUpOne, _one)
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define REEL_EXPERT_RING(format, F, name, Op, suffix)                                                \
+	REEL_KERNEL(name##_##format##suffix, (ExpertRing<Op, F>::THREADS), 1, (expert_ring<Op, F>(a)), \
+	            const __grid_constant__ CodesArgs<Op> a)
+REEL_FORMATS(REEL_EXPERT_RING, reel_expert_gateup, ExpertGateUp, _ring)
+REEL_FORMATS(REEL_EXPERT_RING, reel_expert_gateup, ExpertGateUpOne, _ring_one)
+REEL_FORMATS(REEL_EXPERT_RING, reel_expert_down, ExpertDown, _ring)
+#endif
 
 // The down projection of a step of one row is one kernel: X[r] += Σ_k weight_k (W_e(k)[r]·In[k] + bias), in the order
 // of k, with the bits of ExpertDown and reel_expert_sum. A block has 16 rows of W of each expert.
@@ -237,7 +262,7 @@ template <class D> struct ExpertDownOne {
 template <class D> __device__ __forceinline__ void expert_down_one(const ExpertDownArgs &a) {
 	extern __shared__ float4 downShared[]; // rows of In, then partial sums
 	float *const partials = reinterpret_cast<float *>(downShared + a.used * (a.in.cols / 4));
-	const Ranks &ranks = Ranks::find(a.chosen, a.in);
+	const Ranks &ranks = Ranks::find<0>(a.chosen, a.in);
 	if (ranks.in.n == 0) return begin_product<false, true>(); // a row of padding
 	ExpertDownOne<D> one(a, ranks);
 	begin_product<false, true>();
@@ -255,7 +280,7 @@ template <class F> __device__ __forceinline__ void expert_down_codes_one(const E
 	constexpr int SUMS = Sums<F>::NEEDED ? Sums<F>::COLUMNS : 0, PART = 16, RANK = CODE_PARTS * PART;
 	__shared__ float partials[TOKEN_TILE * RANK], squares[TOKEN_TILE][PARTIALS]; // squares: of rows with norms, not here
 	extern __shared__ uint4 roundedRows[];
-	const Ranks &ranks = Ranks::find(a.chosen, a.in);
+	const Ranks &ranks = Ranks::find<0>(a.chosen, a.in);
 	if (ranks.in.n == 0) return begin_product<false, true>(); // a row of padding
 	const int bricks = F::bricks(a.in.cols), parts = min(CODE_PARTS, bricks), apart = CODES_WARPS / parts;
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = warp % parts, first = warp / parts;
@@ -293,6 +318,102 @@ template <class F> __device__ __forceinline__ void expert_down_codes_one(const E
 #define REEL_EXPERT_DOWN_ONE(format, F) \
 	REEL_OP_KERNEL(reel_expert_down_##format##_one, ExpertDown, CODES_WARPS * 32, 1, (expert_down_codes_one<F>(a)))
 REEL_FORMATS(REEL_EXPERT_DOWN_ONE)
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// expert_down_ring_one is the same on Hopper, of up to 8 experts. A producer thread copies the row tile of each expert to
+// a ring as soon as the choice is known, before the gates are. Eight warps take the partial sums of all experts in turn. If
+// these are fewer than eight a warp skips slices, so the ring then holds all of them (expertDownRing in experts_ring.go).
+template <class F> struct ExpertDownRing {
+	static constexpr int WARPS = 8, CONSUMERS = WARPS * 32, THREADS = CONSUMERS + 32;
+	static constexpr int SUMS = Sums<F>::NEEDED ? Sums<F>::COLUMNS : 0;
+	using Ring = TileRing<F>;
+	static constexpr int BLOCKS = F::Code::BITS == 6 ? 1 : 2; // on an SM that have registers
+
+	struct Shared {
+		float partials[TOKEN_TILE][CODE_PARTS][16], weighted[TOKEN_TILE][16];
+		float squares[TOKEN_TILE][PARTIALS]; // of rows with norms, not here
+		typename Ring::Barriers barriers;
+	};
+	const ExpertDownArgs &a;
+	Shared &shared;
+	const Ring ring; // then come rounded rows
+	const int parts;
+
+	__device__ __forceinline__ ExpertDownRing(const CodesArgs<ExpertDown> &args, Shared &shared, char *ring)
+		: a(args.op), shared(shared), ring{shared.barriers, ring, args.stages, F::bricks(a.in.cols)},
+		  parts(min(CODE_PARTS, this->ring.bricks)) {}
+
+	__device__ __forceinline__ void produce() const {
+		typename Ring::Place p = {0, 0};
+		for (int rank = 0; rank < a.used; rank++) {
+			const char *const tile = reinterpret_cast<const char *>(a.w) +
+				((size_t)a.chosen.expert[rank] * (a.hidden / 16) + blockIdx.x) * ring.bricks * F::BYTES;
+			const char *const from[1] = {tile};
+			ring.fill(p, from);
+		}
+	}
+	__device__ __forceinline__ void consume() {
+		const int row = threadIdx.x % 16, rank = threadIdx.x / 16, at = blockIdx.x * 16 + row;
+		const bool finishes = rank < a.used;
+		float weight = 0, bias = 0, old = 0; // those of the choice and X are older than the gates too
+		if (finishes) {
+			weight = a.chosen.weights[rank];
+			if (a.bias) bias = a.bias[a.chosen.expert[rank] * a.hidden + at];
+			if (rank == 0) old = a.x[at];
+		}
+		begin_product<false, true>();
+		multiply();
+		if (finishes) {
+			const float y = __fmul_rn(Sums<F>::RESTORE, sum_of_first(&shared.partials[rank][0][row], 16, parts));
+			shared.weighted[rank][row] = __fmul_rn(weight, a.bias ? __fadd_rn(y, bias) : y);
+		}
+		named_barrier_sync<CONSUMERS>(1);
+		if (rank > 0) return;
+		float all = shared.weighted[0][row];
+		for (int k = 1; k < a.used; k++) all = __fadd_rn(all, shared.weighted[k][row]);
+		a.x[at] = __fadd_rn(old, all);
+	}
+	// multiply leaves the partial sums of all experts in shared memory.
+	__device__ __forceinline__ void multiply() {
+		const int lane = threadIdx.x % 32, slices = ring.slices();
+		const Activations in = {a.in.x, nullptr, nullptr, a.in.cols, a.used, 0};
+		const SharedRows<false, SUMS, WARPS, 4, 2, 4> rounder = {
+			in, ring.ring + ring.stages * ring.stage_bytes(), shared.squares, a.used};
+		rounder.round(0, a.used);
+		named_barrier_sync<CONSUMERS>(1);
+		const Rows rows = rounder.rows(a.used);
+		typename Ring::Place p = {0, 0};
+		for (int job = threadIdx.x / 32, rank = 0; job < a.used * parts; job += WARPS) {
+			p.move((job / parts - rank) * slices, ring.stages);
+			rank = job / parts;
+			float sum[1][1][4] = {};
+			ring.multiply(sum, p, 1, job % parts, rows);
+			if (lane % 4 != rank / 2) continue; // another lane has the results of row `rank`
+			float *const to = shared.partials[rank][job % parts] + lane / 4;
+			to[0] = rank % 2 ? sum[0][0][1] : sum[0][0][0];
+			to[8] = (rank % 2 ? sum[0][0][3] : sum[0][0][2]) * (1.f / F::Code::LOWER);
+		}
+		named_barrier_sync<CONSUMERS>(1);
+	}
+};
+
+template <class F> __device__ __forceinline__ void expert_down_ring_one(const CodesArgs<ExpertDown> &args) {
+	using Block = ExpertDownRing<F>;
+	__shared__ typename Block::Shared shared;
+	extern __shared__ uint4 roundedRows[];
+	Block b(args, shared, reinterpret_cast<char *>(roundedRows));
+	if (*b.a.chosen.count == 0) return begin_product<false, true>(); // a row of padding
+	if (threadIdx.x == Block::CONSUMERS) b.ring.start(b.parts);
+	__syncthreads();
+	if (threadIdx.x < Block::CONSUMERS) return b.consume();
+	if (elect_one()) b.produce();
+	begin_product<false, true>();
+}
+#define REEL_EXPERT_DOWN_RING(format, F)                                                                      \
+	REEL_KERNEL(reel_expert_down_##format##_ring_one, (ExpertDownRing<F>::THREADS), (ExpertDownRing<F>::BLOCKS), (expert_down_ring_one<F>(a)), \
+	            const __grid_constant__ CodesArgs<ExpertDown> a)
+REEL_FORMATS(REEL_EXPERT_DOWN_RING)
+#endif
 
 struct ExpertSumArgs {
 	const float *results; // [T][used][cols]

@@ -52,15 +52,27 @@ func launchExperts[T any](q *cuda.Queue, p expertLaunch, args T) error {
 
 // launchExpertCodes launches a block for each SM. Blocks take equal parts of the units of all segments.
 func launchExpertCodes[T any](q *cuda.Queue, p expertLaunch, args T) error {
+	rows := min(p.T, codesTokens)
+	if placesOf(p.T) == fewPlaces && hopper(q) && tune.CodesRing {
+		if stages, shared := expertRing(p.w.DType, p.cols, rows, p.tiles); stages > 0 {
+			return launchRing(q, p, "_ring", shared,
+				codesArgs[T]{op: args, units: int32(p.units), atOnce: int32(rows), stages: int32(stages)})
+		}
+	}
 	row, sums := codesRowBytes(p.w.DType, p.cols)
-	rows := min(p.T, codesTokens, (sharedMemory(q)-codesStatic-sums)/row)
-	if rows <= 0 {
+	if rows = min(rows, (sharedMemory(q)-codesStatic-sums)/row); rows <= 0 {
 		return fmt.Errorf("%w: %d columns: a row does not fit into this GPU's shared memory", device.ErrBadShape,
 			p.cols)
 	}
 	return cuda.Launch(q, p.name+formats[p.w.DType].kernel+"_codes8", cuda.Grid{
 		X: min(q.SMs(), tune.MaxPersistentBlocks), Threads: codesThreads, Shared: rows*row + sums,
 		Dependent: tune.DependentLaunch}, codesArgs[T]{op: args, units: int32(p.units), atOnce: int32(rows)})
+}
+
+// launchRing launches a kernel with a ring.
+func launchRing[T any](q *cuda.Queue, p expertLaunch, suffix string, shared int, args codesArgs[T]) error {
+	return cuda.Launch(q, p.name+formats[p.w.DType].kernel+suffix, cuda.Grid{X: min(q.SMs(), tune.MaxPersistentBlocks),
+		Threads: expertRingThreads, Shared: shared, Dependent: tune.DependentLaunch}, args)
 }
 
 // CUDA launches a product whose units are a tile of 16 outputs of an expert's Gate and the same of its Up.
@@ -94,6 +106,10 @@ func (p expertLaunch) gatesOfOne(q *cuda.Queue, args expertGateUpArgs) (done boo
 	g := cuda.Grid{X: min(units, q.SMs(), tune.MaxPersistentBlocks), Threads: codesThreads,
 		Dependent: tune.DependentLaunch}
 	if p.w.DType.Quantised() {
+		if stages, shared := expertRing(p.w.DType, p.cols, 1, p.tiles); stages > 0 && hopper(q) && tune.CodesRing {
+			return true, launchRing(q, p, "_ring_one", shared,
+				codesArgs[expertGateUpArgs]{op: args, units: int32(units), atOnce: 1, stages: int32(stages)})
+		}
 		row, sums := codesRowBytes(p.w.DType, p.cols)
 		if g.Shared = row + sums; g.Shared > sharedMemory(q)-codesStatic {
 			return false, nil
@@ -119,6 +135,9 @@ func (o ExpertDown) CUDA(q *cuda.Queue) error {
 	args := expertDownArgs{w: q.Address(o.Down.Data), bias: q.Address(o.Bias),
 		in: activations{x: q.Address(o.In), cols: int32(o.Down.Cols)}, results: q.Address(o.Workspace.Results),
 		x: q.Address(o.X), chosen: o.Chosen.segmentArgs(q, o.T), hidden: int32(hidden), used: int32(o.Chosen.Used)}
+	if done, err := o.ringOfOne(q, args); done || err != nil {
+		return err
+	}
 	if shared := o.oneShared(q); o.T == 1 && hidden%tileRows == 0 && shared > 0 {
 		if !o.Down.DType.Quantised() {
 			if _, err := elementsOf(o.Down); err != nil {
@@ -138,6 +157,22 @@ func (o ExpertDown) CUDA(q *cuda.Queue) error {
 		Threads: elementThreads, Dependent: tune.DependentLaunch},
 		expertSumArgs{results: args.results, rows: q.Address(o.RowIndex), x: q.Address(o.X), cols: int32(hidden),
 			used: int32(o.Chosen.Used)})
+}
+
+// ringOfOne launches the kernel of one row with a ring, if there is one row over quantised weights and it fits.
+func (o ExpertDown) ringOfOne(q *cuda.Queue, args expertDownArgs) (done bool, err error) {
+	hidden, d := o.hidden(), o.Down.DType
+	if o.T != 1 || !d.Quantised() || hidden%tileRows != 0 || o.Chosen.Used > codesTokens || !hopper(q) ||
+		!tune.CodesRing {
+		return false, nil
+	}
+	stages, shared := expertDownRing(d, o.Down.Cols, o.Chosen.Used)
+	if stages == 0 {
+		return false, nil
+	}
+	return true, cuda.Launch(q, "reel_expert_down"+formats[d].kernel+"_ring_one", cuda.Grid{X: tilesOf(hidden),
+		Threads: downRingThreads, Shared: shared, AllShared: true, Dependent: tune.DependentLaunch},
+		codesArgs[expertDownArgs]{op: args, stages: int32(stages)})
 }
 
 // oneShared returns the dynamic shared memory of the kernel of one row, or 0 if it does not fit: the rounded results of

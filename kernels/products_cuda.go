@@ -102,7 +102,8 @@ type productLaunch struct {
 	gathered     bool // in.rows lists the rows; most entries are padding, which comes last
 	weights      []Weight
 	unitsOf      []int // units of each weight; nil: each unit has a row tile of every weight
-	fewRing      bool  // up to 8 rows over quantised weights come from a ring, where the op has the kernel
+	fewRing      bool  // the op has the kernel of up to 8 rows over quantised weights with a ring (codes_ring.cuh)
+	fewTiles     bool  // the op has the one of 2 to 8 rows (codes_tiles.cuh)
 }
 
 // launch launches p's kernel; args is the op's own argument struct.

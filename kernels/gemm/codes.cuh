@@ -1,7 +1,7 @@
 // Products over quantised weights (gemm/formats.cuh), for any number of rows. Codes are unpacked to bfloat16 exactly
 // and multiplied by activations that are rounded to bfloat16, on tensor cores; scales, zeros and minimums are applied
 // to the float32 sums of their groups (codes_multiply.cuh). On Hopper bricks of more than 8 rows, and some of
-// fewer, come through a ring in shared memory instead (codes_many.cuh, codes_ring.cuh).
+// fewer, come through a ring in shared memory instead (codes_many.cuh, codes_ring.cuh, codes_tiles.cuh).
 #pragma once
 #include "gemm/codes_multiply.cuh"
 #include "ptx/cp_async.cuh"
@@ -163,6 +163,13 @@ template <class Op, class F, int WARPS> struct CodesBlock {
 	__device__ __forceinline__ int first_unit() const { return blockIdx.x + gridDim.x * group(); }
 	__device__ __forceinline__ int units_apart() const { return gridDim.x * GROUPS; }
 
+#ifdef REEL_EVERY_LANE
+	// rounds returns how many units a group computes.
+	__device__ __forceinline__ int rounds(int group) const {
+		return (a.units - (int)(blockIdx.x + gridDim.x * group) + units_apart() - 1) / units_apart();
+	}
+#endif
+
 	// tile_of returns the bricks of this warp's row tile of a unit, or null if there is no such unit.
 	__device__ __forceinline__ const char *tile_of(int unit) const {
 		return unit < a.units ? bricks_of<Op, F>(op, a.first + unit, tile()) : nullptr;
@@ -211,6 +218,11 @@ template <class Op, class F, int WARPS> struct CodesBlock {
 			op.finish(a.first + unit, row, first + token, y);
 			if (following) prepare(unit + units_apart(), row, first + token, prefetched);
 		}
+#ifdef REEL_EVERY_LANE
+		// Racecheck reports races that there are not between threads that have passed different numbers of barriers. So
+		// in kernels built for it a group that has a unit less passes a barrier of its own instead.
+		if (rounds(0) > rounds(group())) named_barrier_sync<GROUP_WARPS * 32>(1 + group());
+#endif
 	}
 
 	__device__ __forceinline__ void prepare(int unit, int row, int token, typename Op::Prefetched *to) {

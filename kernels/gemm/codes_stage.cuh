@@ -10,21 +10,9 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // load_shared_if loads from shared memory if `when`, and else leaves v as it is.
-__device__ __forceinline__ void load_shared_if(bool when, uint4 &v, uint32_t from) {
-	asm volatile("{ .reg .pred when; setp.ne.b32 when, %5, 0; @when ld.shared.v4.u32 {%0,%1,%2,%3}, [%4]; }"
-		: "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
-		: "r"(from), "r"((int)when)
-		: "memory");
-}
 __device__ __forceinline__ void load_shared_if(bool when, uint2 &v, uint32_t from) {
 	asm volatile("{ .reg .pred when; setp.ne.b32 when, %3, 0; @when ld.shared.v2.u32 {%0,%1}, [%2]; }"
 		: "+r"(v.x), "+r"(v.y)
-		: "r"(from), "r"((int)when)
-		: "memory");
-}
-__device__ __forceinline__ void load_shared_if(bool when, uint32_t &v, uint32_t from) {
-	asm volatile("{ .reg .pred when; setp.ne.b32 when, %2, 0; @when ld.shared.u32 %0, [%1]; }"
-		: "+r"(v)
 		: "r"(from), "r"((int)when)
 		: "memory");
 }
@@ -38,8 +26,16 @@ __device__ __forceinline__ void load_ushort_if(bool when, uint32_t &v, uint32_t 
 }
 
 // lower_twice and upper_twice return a half of v in both halves of a register.
-__device__ __forceinline__ uint32_t lower_twice(uint32_t v) { return __byte_perm(v, 0, 0x1010); }
-__device__ __forceinline__ uint32_t upper_twice(uint32_t v) { return __byte_perm(v, 0, 0x3232); }
+__device__ __forceinline__ uint32_t lower_twice(uint32_t v) {
+	uint32_t w;
+	asm("{ .reg .f16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {l, l}; }" : "=r"(w) : "r"(v));
+	return w;
+}
+__device__ __forceinline__ uint32_t upper_twice(uint32_t v) {
+	uint32_t w;
+	asm("{ .reg .f16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {h, h}; }" : "=r"(w) : "r"(v));
+	return w;
+}
 // half_of returns half i of v twice.
 __device__ __forceinline__ uint32_t half_of(uint32_t v, int i) { return i ? upper_twice(v) : lower_twice(v); }
 
@@ -60,24 +56,18 @@ struct Two {
 	uint32_t upper, lower;
 };
 
-// word_of returns word i of v.
-__device__ __forceinline__ uint32_t word_of(const uint4 &v, int i) {
-	const uint32_t low = i & 1 ? v.y : v.x, high = i & 1 ? v.w : v.z;
-	return i & 2 ? high : low;
-}
-
-// StageScales<S> are a lane's scales of a brick, of rows l/4 and l/4+8. S is the brick's scales in formats.cuh; p is
-// their shared address. scale(q, g) is that of quarter q's group g, minimum(q, g) what is added to code times scale,
-// and zero() the code of 0 of ZeroPoint.
+// StageScales<S> are a lane's scales of a brick, of rows l/4 and l/4+8. S is the brick's scales in formats.cuh. load
+// loads them from p, their shared address, if `when`, and then turns to a quarter. scale(g) is that of the quarter's
+// group g, minimum(g) what is added to code times scale, and zero() the code of 0 of ZeroPoint.
 template <class S> struct StageScales;
 
 template <> struct StageScales<Halves> {
 	uint2 v; // binary16 [2 groups][2 rows]
 
-	__device__ __forceinline__ void load(bool, uint32_t p, int lane) {
+	__device__ __forceinline__ void load(bool, uint32_t p, int lane, int) {
 		FromShared::load(true, v, reinterpret_cast<const uint2 *>(from_shared(p)) + lane / 4);
 	}
-	__device__ __forceinline__ Two scale(int, int g) const {
+	__device__ __forceinline__ Two scale(int g) const {
 		const uint32_t w = g ? v.y : v.x;
 		return {lower_twice(w), upper_twice(w)};
 	}
@@ -86,9 +76,9 @@ template <> struct StageScales<Halves> {
 template <> struct StageScales<Floats> {
 	uint2 v;
 
-	__device__ __forceinline__ void load(bool when, uint32_t p, int lane) { load_shared_if(when, v, p + lane / 4 * 8); }
+	__device__ __forceinline__ void load(bool when, uint32_t p, int lane, int) { load_shared_if(when, v, p + lane / 4 * 8); }
 	// scale is 256 times the scale, as E4M3 leaves codes 256 times too small.
-	__device__ __forceinline__ Two scale(int, int) const {
+	__device__ __forceinline__ Two scale(int) const {
 		return {float_twice(__fmul_rn(__uint_as_float(v.x), 256.f)),
 			float_twice(__fmul_rn(__uint_as_float(v.y), 256.f))};
 	}
@@ -98,11 +88,11 @@ template <> struct StageScales<FloatsAndZeros<1>> {
 	uint2 v;
 	uint32_t zeros; // bytes [2 rows]
 
-	__device__ __forceinline__ void load(bool when, uint32_t p, int lane) {
+	__device__ __forceinline__ void load(bool when, uint32_t p, int lane, int) {
 		load_shared_if(when, v, p + lane / 4 * 8);
 		load_ushort_if(when, zeros, p + 64 + lane / 4 * 2);
 	}
-	__device__ __forceinline__ Two scale(int, int) const {
+	__device__ __forceinline__ Two scale(int) const {
 		return {float_twice(__uint_as_float(v.x)), float_twice(__uint_as_float(v.y))};
 	}
 	// zero returns -(1024+zero) and -(64+zero).
@@ -111,40 +101,57 @@ template <> struct StageScales<FloatsAndZeros<1>> {
 	}
 };
 
-template <> struct StageScales<KScales> {
-	uint4 scales;   // bytes [2 rows][8 groups]
-	uint4 minimums; // bytes [4 quarters][2 rows][2 groups]
-	uint2 d;        // binary16 [2 rows][d, dmin]
+// Of bricks of four quarters a lane makes the scales of quarter l%4 once for a brick, and gets those of a K block's quarter
+// from the lane that has them: four exchanges take fewer instructions than choosing bytes and converting them each time.
+__device__ __forceinline__ uint32_t of_quarter(uint32_t v, int quarter) {
+	return __shfl_sync(~0u, v, (threadIdx.x & 28) | quarter);
+}
 
-	__device__ __forceinline__ void load(bool when, uint32_t p, int lane) {
-		load_shared_if(when, scales, p + lane / 4 * 16);
-		load_shared_if(when, minimums, p + 128 + lane / 4 * 16);
-		load_shared_if(when, d, p + 256 + lane / 4 * 8);
+template <> struct StageScales<KScales> {
+	Two scales, minimums;     // of quarter l%4, binary16 [2 groups] of each row
+	Two scaleNow, minimumNow; // of this K block's quarter
+
+	__device__ __forceinline__ void load(bool when, uint32_t p, int lane, int quarter) {
+		if (when) {
+			const char *const at = from_shared(p + lane / 4 * 16 + lane % 4 * 2);
+			uint32_t upper, lower, m;
+			uint2 d; // binary16 [2 rows][d, dmin]
+			FromShared::load(true, upper, reinterpret_cast<const uint16_t *>(at));
+			FromShared::load(true, lower, reinterpret_cast<const uint16_t *>(at + 8));
+			FromShared::load(true, m, reinterpret_cast<const uint32_t *>(from_shared(p + 128)) + lane);
+			FromShared::load(true, d, reinterpret_cast<const uint2 *>(from_shared(p + 256)) + lane / 4);
+			scales = {mul_f16x2(unsigned_pair(upper, 0), lower_twice(d.x)),
+				mul_f16x2(unsigned_pair(lower, 0), lower_twice(d.y))};
+			minimums = {mul_f16x2(unsigned_pair(m, 0), upper_twice(d.x) ^ 0x80008000),
+				mul_f16x2(unsigned_pair(m, 2), upper_twice(d.y) ^ 0x80008000)};
+		}
+		scaleNow = {of_quarter(scales.upper, quarter), of_quarter(scales.lower, quarter)};
+		minimumNow = {of_quarter(minimums.upper, quarter), of_quarter(minimums.lower, quarter)};
 	}
-	__device__ __forceinline__ Two scale(int q, int g) const {
-		const uint32_t at = 0x10 + 0x22 * q; // of the quarter's two bytes
-		return {half_of(mul_f16x2(unsigned_pair(__byte_perm(scales.x, scales.y, at), 0), lower_twice(d.x)), g),
-			half_of(mul_f16x2(unsigned_pair(__byte_perm(scales.z, scales.w, at), 0), lower_twice(d.y)), g)};
-	}
-	__device__ __forceinline__ Two minimum(int q, int g) const {
-		const uint32_t v = word_of(minimums, q);
-		return {half_of(mul_f16x2(unsigned_pair(v, 0), upper_twice(d.x) ^ 0x80008000), g),
-			half_of(mul_f16x2(unsigned_pair(v, 2), upper_twice(d.y) ^ 0x80008000), g)};
-	}
+	__device__ __forceinline__ Two scale(int g) const { return {half_of(scaleNow.upper, g), half_of(scaleNow.lower, g)}; }
+	__device__ __forceinline__ Two minimum(int g) const { return {half_of(minimumNow.upper, g), half_of(minimumNow.lower, g)}; }
 };
 
 template <> struct StageScales<Q6Scales> {
-	uint4 upper, lower; // signed bytes [16 groups] of the two rows
-	uint32_t d;         // binary16 [2 rows]
+	Two scales[2], now[2]; // of quarter l%4 and of this K block's, binary16 [2 groups] of each row
 
-	__device__ __forceinline__ void load(bool when, uint32_t p, int lane) {
-		load_shared_if(when, upper, p + lane / 4 * 32);
-		load_shared_if(when, lower, p + lane / 4 * 32 + 16);
-		load_shared_if(when, d, p + 256 + lane / 4 * 4);
+	__device__ __forceinline__ void load(bool when, uint32_t p, int lane, int quarter) {
+		if (when) {
+			uint32_t upper, lower, d; // signed bytes [4 groups] of the two rows; binary16 [2 rows]
+			FromShared::load(true, upper, reinterpret_cast<const uint32_t *>(from_shared(p + lane / 4 * 32)) + lane % 4);
+			FromShared::load(true, lower, reinterpret_cast<const uint32_t *>(from_shared(p + lane / 4 * 32 + 16)) + lane % 4);
+			FromShared::load(true, d, reinterpret_cast<const uint32_t *>(from_shared(p + 256)) + lane / 4);
+#pragma unroll
+			for (int i = 0; i < 2; i++)
+				scales[i] = {mul_f16x2(signed_pair(upper, 2 * i), lower_twice(d)),
+					mul_f16x2(signed_pair(lower, 2 * i), upper_twice(d))};
+		}
+#pragma unroll
+		for (int i = 0; i < 2; i++)
+			now[i] = {of_quarter(scales[i].upper, quarter), of_quarter(scales[i].lower, quarter)};
 	}
-	__device__ __forceinline__ Two scale(int q, int g) const {
-		return {half_of(mul_f16x2(signed_pair(word_of(upper, q), g & 2), lower_twice(d)), g & 1),
-			half_of(mul_f16x2(signed_pair(word_of(lower, q), g & 2), upper_twice(d)), g & 1)};
+	__device__ __forceinline__ Two scale(int g) const {
+		return {half_of(now[g / 2].upper, g & 1), half_of(now[g / 2].lower, g & 1)};
 	}
 };
 
@@ -211,12 +218,11 @@ template <class F> struct CodesOf {
 
 	typename F::Codes codes;
 	StageScales<Scales> scales;
-	int quarter;
 
 	// begins_scales reports whether K block p of a part that begins with K block `first` comes with scales; a lane
 	// keeps them for the others of the brick.
 	static __device__ __forceinline__ bool begins_scales(int p, int first) {
-		return p % F::QUARTERS == 0 || p == first;
+		return (unsigned)p % F::QUARTERS == 0 || p == first;
 	}
 	static __device__ __forceinline__ int bytes(int p, int first) {
 		return CODE_BYTES + (begins_scales(p, first) ? Scales::BYTES : 0);
@@ -226,20 +232,19 @@ template <class F> struct CodesOf {
 	__device__ __forceinline__ void load(uint32_t stage, int p, int first) {
 		const int lane = threadIdx.x % 32;
 		codes.template load<FromShared>(true, from_shared(stage), lane);
-		scales.load(begins_scales(p, first), stage + CODE_BYTES, lane);
-		quarter = p % F::QUARTERS;
+		scales.load(begins_scales(p, first), stage + CODE_BYTES, lane, (unsigned)p % F::QUARTERS);
 	}
 	// operand returns the A operand of a step.
 	__device__ __forceinline__ uint4 operand(int step) const {
 		const int g = step / Scales::STEPS;
-		const Two scale = scales.scale(quarter, g);
+		const Two scale = scales.scale(g);
 		uint32_t v[4];
 #pragma unroll
 		for (int r = 0; r < 4; r++) {
 			const uint32_t code = Integer<Code, StageScales<Scales>>::of(codes, scales, step, r),
 						   by = r % 2 ? scale.lower : scale.upper;
 			if constexpr (Scales::MINIMUMS == BRICK) {
-				const Two minimum = scales.minimum(quarter, g);
+				const Two minimum = scales.minimum(g);
 				v[r] = fma_f16x2(code, by, r % 2 ? minimum.lower : minimum.upper);
 			} else {
 				v[r] = mul_f16x2(code, by);

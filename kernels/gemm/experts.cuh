@@ -19,28 +19,42 @@ struct ChosenArgs {
 	int32_t segments, places; // at most; of a segment
 };
 
+// sync_threads waits for the first THREADS threads of a block, or for all with 0.
+template <int THREADS> __device__ __forceinline__ void sync_threads() {
+	if constexpr (THREADS > 0)
+		named_barrier_sync<THREADS>(1);
+	else
+		__syncthreads();
+}
+
 // Segment is what a block computes. It is in shared memory, since products have no registers to spare.
 struct Segment {
-	Activations in;       // with the rows of the segment; n is 0 if the segment is not in use
-	const int32_t *place; // of each row
+	static constexpr int MOST_PLACES = 64;
+
+	Activations in;                                  // with the rows of the segment; n is 0 if the segment is not in use
+	int32_t place[MOST_PLACES], row[MOST_PLACES]; // as ChosenArgs has them
 	int expert;
 
 	// find returns segment i, in place of the block's last one. Rows of its activations are those of places, or of X.
-	// Every thread of the block calls it, after the wait for the kernels before.
-	static __device__ __forceinline__ const Segment &find(
+	// THREADS threads call it (sync_threads), after the wait for the kernels before. The loads do not wait for each other.
+	template <int THREADS> static __device__ __forceinline__ const Segment &find(
 		const ChosenArgs &a, const Activations &in, bool ofPlaces, int i) {
 		__shared__ Segment segment;
-		__syncthreads(); // all threads have read the last one
-		if (threadIdx.x == 0) {
-			const int count = *a.count, expert = a.expert[i];
-			const bool used = i < count;
-			segment.in = in;
-			segment.place = a.place + i * a.places;
-			segment.in.rows = ofPlaces ? segment.place : a.row + i * a.places;
-			segment.in.n = used ? a.places : 0;
-			segment.expert = used ? expert : 0;
+		sync_threads<THREADS>(); // all threads have read the last one
+		if (threadIdx.x < a.places) {
+			const int32_t place = a.place[i * a.places + threadIdx.x], row = a.row[i * a.places + threadIdx.x];
+			if (threadIdx.x == 0) {
+				const int count = *a.count, expert = a.expert[i];
+				const bool used = i < count;
+				segment.in = in;
+				segment.in.rows = ofPlaces ? segment.place : segment.row;
+				segment.in.n = used ? a.places : 0;
+				segment.expert = used ? expert : 0;
+			}
+			segment.place[threadIdx.x] = place;
+			segment.row[threadIdx.x] = row;
 		}
-		__syncthreads();
+		sync_threads<THREADS>();
 		return segment;
 	}
 };
@@ -50,9 +64,9 @@ struct Ranks {
 	Activations in; // that row alone; n is 0 if it is padding
 	int expert[32];
 
-	// find returns them. The loads do not wait for each other. Every thread of the block calls it, after the wait for
+	// find returns them. The loads do not wait for each other. THREADS threads call it (sync_threads), after the wait for
 	// the kernels before.
-	static __device__ __forceinline__ const Ranks &find(const ChosenArgs &a, const Activations &in) {
+	template <int THREADS> static __device__ __forceinline__ const Ranks &find(const ChosenArgs &a, const Activations &in) {
 		__shared__ Ranks ranks;
 		if (threadIdx.x < 32) {
 			const int count = *a.count, row = *a.row;
@@ -60,7 +74,7 @@ struct Ranks {
 			if (threadIdx.x == 0)
 				ranks.in = {in.x + (size_t)max(row, 0) * in.cols, in.norm, nullptr, in.cols, count ? 1 : 0, in.eps};
 		}
-		__syncthreads();
+		sync_threads<THREADS>();
 		return ranks;
 	}
 };
@@ -69,17 +83,17 @@ struct Ranks {
 // several units for up to 64.
 template <class Op, class D, int U> __device__ __forceinline__ void expert_gemv(const typename Op::Args &a) {
 	begin_product<Op::ATTENTION_NEXT, true>();
-	const Op op(a);
+	const Op op = Op::template of<0>(a, 0);
 	if (op.ranks.in.n) gemv<Op, D, U>(op);
 }
 template <class Op, class D, int U, int X> __device__ __forceinline__ void expert_skinny(const typename Op::Args &a) {
 	begin_product<Op::ATTENTION_NEXT, true>();
-	const Op op(a, blockIdx.z);
+	const Op op = Op::template of<0>(a, blockIdx.z);
 	if (op.segment.in.n) skinny<Op, D, 1, U, X, true>(op);
 }
 template <class Op, class D> __device__ __forceinline__ void expert_tiled(const typename Op::Args &a) {
 	begin_product<Op::ATTENTION_NEXT, true>();
-	const Op op(a, blockIdx.z);
+	const Op op = Op::template of<0>(a, blockIdx.z);
 	if (op.segment.in.n) tiled<Op, D, 1>(op);
 }
 
@@ -196,7 +210,7 @@ template <class Op, class F> __device__ __forceinline__ void expert_codes(const 
 	const int end = all * (blockIdx.x + 1) / gridDim.x;
 	for (int at = all * blockIdx.x / gridDim.x; at < end;) {
 		const int segment = at / batches, next = min(end, (segment + 1) * batches);
-		const Op op(a.op, segment);
+		const Op op = Op::template of<0>(a.op, segment);
 		Block b(a, op, shared, reinterpret_cast<char *>(roundedRows));
 		for (int first = 0; first < b.in.n; first += a.at_once) {
 			const int live = live_rows(b.in, first, min(a.at_once, b.in.n - first));
