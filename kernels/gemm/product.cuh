@@ -43,6 +43,7 @@
 #include "gemm/codes_many.cuh"
 #include "gemm/codes_ring.cuh"
 #include "gemm/gemv.cuh"
+#include "gemm/many.cuh"
 #include "gemm/operands.cuh"
 #include "gemm/skinny.cuh"
 #include "gemm/stream_k.cuh"
@@ -59,6 +60,9 @@
 #define REEL_WGMMA(name, Op, D, M, G, T)                                                                \
 	REEL_KERNEL(name, (WgmmaGemm<Op, D, M, G, T>::THREADS), 1, (wgmma_gemm<Op, D, M, G, T>(a)), \
 	            const __grid_constant__ WgmmaArgs<Op> a)
+#define REEL_MANY(name, Op, D, T)                                                     \
+	REEL_KERNEL(name##_many##T, (Many<Op, D, T>::BOUND), 1, (many<Op, D, T>(a)), \
+	            const __grid_constant__ ManyArgs<Op> a)
 #define REEL_STREAM_K(name, Op, D, T, STAGES)                                                            \
 	REEL_KERNEL(name, (StreamK<Op, D, T, STAGES>::THREADS), 1, (stream_k<Op, D, T, STAGES>(a)), \
 	            const __grid_constant__ StreamKArgs<Op> a)
@@ -80,6 +84,7 @@
 	REEL_CODES_MANY_OF(name##_ring32, Op, F, 4)
 #else
 #define REEL_WGMMA(name, Op, D, M, G, T)
+#define REEL_MANY(name, Op, D, T)
 #define REEL_STREAM_K(name, Op, D, T, STAGES)
 #define REEL_STREAM_K_CODES(name, Op, F, T)
 #define REEL_CODES_RING8(format, F, name, Op)

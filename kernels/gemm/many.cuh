@@ -1,0 +1,479 @@
+// many: products of 9 and more generated rows on Hopper, near the speed of reading weights. An output tile has 128
+// outputs; work items are its 16 partial sums (operands.cuh), one output tile after another. They are cut into slices
+// of whole items, one for each persistent block, so that all blocks finish together and each weight is read once. One
+// thread copies weights, one copies rounded activations, through a ring of K blocks; two warpgroups multiply with
+// wgmma, weights from registers and activations from shared memory. Each output's sum is that of skinny.cuh, bit for
+// bit: a block that has only some of the partial sums of an output tile passes on what it has, in an order that
+// follows from the slices.
+//
+// Either a slice lies within an output tile, and all blocks of the tile store what they have and finish a share of its
+// tokens each (plan.perTile); or the block of the tile's last partial sum finishes it, with the state of the sum that
+// the block before leaves: the groups so far, and the begun group.
+#pragma once
+#include "gemm/operands.cuh"
+#include "gemm/rounded.cuh"
+#include "gemm/work_slices.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/pdl.cuh"
+#include "ptx/warp.cuh"
+#include "ptx/wgmma.cuh"
+
+// ManyArgs are the kernel's arguments; manyArgs of args.go mirrors them. In the plan, starts count partial sums and not
+// K blocks, and tokenTiles is gridDim.x.
+template <class Op> struct ManyArgs {
+	typename Op::Args op;
+	RoundedInput rounded;
+	Handover handover;
+	float4 *sums;       // [token tiles][planes][T/8][256]: sums for other blocks
+	uint32_t *arrivals; // [token tiles][slices][arrived, left]: counters, 0 between launches
+	SlicePlan plan;
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+template <class Op, class D, int T> struct Many {
+	static constexpr int CONSUMERS = 256, HELPERS = T > 64 ? 64 : 32, THREADS = CONSUMERS + 64 + HELPERS;
+	// At most 128 registers up to 64 tokens, so that blocks of the rounding kernel fit beside.
+	static constexpr int BOUND = T > 64 ? THREADS : 512;
+	static constexpr int TILES = 8, UNITS = TILES / Op::R, OUTPUTS = TILES * 16, GROUPS_OF_TOKENS = T / TOKEN_GROUP;
+	static constexpr int ROWS = T * TOKEN_BLOCK_BYTES, WEIGHTS = TILES * TILE_BLOCK_BYTES; // bytes in a stage
+	using TokenInfo = typename Op::TokenInfo;
+	using Quad = typename Op::Quad;
+	// Shared memory: barriers, scales [T], token info [T], stages of activations, stages of weights, and an output
+	// tile's sums, float [T][128].
+	static constexpr int SCALES = 256, TOKEN_INFO = SCALES + T * 4, SUMS = T * OUTPUTS * 4;
+	static constexpr int HEADER = (TOKEN_INFO + (int)sizeof(TokenInfo) * T + 1023) / 1024 * 1024;
+	static constexpr int FIT = (227 * 1024 - HEADER - SUMS) / (ROWS + WEIGHTS), STAGES = FIT < 12 ? FIT : 12;
+	static constexpr int SUMS_AT = HEADER + STAGES * (ROWS + WEIGHTS), BYTES = SUMS_AT + SUMS;
+	static_assert(STAGES * 16 + 8 <= SCALES && STAGES >= 4);
+	static constexpr int EACH = CONSUMERS / (4 * UNITS); // tokens that all threads finish at once, four rows per thread
+	static constexpr int BATCH = 2;                      // of these, whose loads are in flight together
+
+	const Op &op;
+	const ManyArgs<Op> &a;
+	const Activations &in;
+	const uint32_t shared;
+	TokenInfo *const tokenInfo;
+	const SlicePlan &plan;
+	const int slice, first, n, steps; // first token of the block, and how many
+
+	__device__ __forceinline__ Many(const Op &op, const ManyArgs<Op> &a, char *shared)
+		: op(op), a(a), in(op.activations()), shared(shared_address(shared)),
+		  tokenInfo(reinterpret_cast<TokenInfo *>(shared + TOKEN_INFO)), plan(a.plan), slice(blockIdx.y),
+		  first(blockIdx.x * plan.tokens), n(min(plan.tokens, in.n - first)), steps(in.cols / MMA_K) {}
+
+	__device__ __forceinline__ uint32_t full(int s) const { return shared + s * 16; }
+	__device__ __forceinline__ uint32_t empty(int s) const { return full(s) + 8; }
+	__device__ __forceinline__ uint32_t scalesReady() const { return full(STAGES); }
+	__device__ __forceinline__ uint32_t rows(int s) const { return shared + HEADER + s * ROWS; }
+	__device__ __forceinline__ uint32_t weights(int s) const { return shared + HEADER + STAGES * ROWS + s * WEIGHTS; }
+	__device__ __forceinline__ int token_groups() const { return (n + TOKEN_GROUP - 1) / TOKEN_GROUP; }
+
+	__device__ __forceinline__ void start_barriers() const {
+		if (elect_one()) {
+#pragma unroll
+			for (int i = 0; i < STAGES; i++) {
+				mbarrier_init(full(i), 1 + WARP_ARRIVALS);
+				mbarrier_init(empty(i), CONSUMERS / 32 * WARP_ARRIVALS);
+			}
+			mbarrier_init(scalesReady(), HELPERS / 32 * WARP_ARRIVALS);
+		}
+		mbarrier_fence_init();
+	}
+
+	// Part is what a slice has of an output tile: partial sums from to end-1.
+	struct Part {
+		int tile, from, end;
+	};
+	__device__ __forceinline__ Part begin() const {
+		const uint32_t high = plan.starts[slice + 1], end = high & 0xffff;
+		return end ? part_of(high >> 16, end) : part_of((high >> 16) - 1, PARTIALS);
+	}
+	__device__ __forceinline__ Part part_of(int tile, int end) const {
+		const uint32_t low = plan.starts[slice];
+		return {tile, tile == low >> 16 ? (int)(low & 0xffff) : 0, end};
+	}
+	// advance moves to the output tile before: what other blocks wait for comes first.
+	__device__ __forceinline__ bool advance(Part &w) const {
+		if (w.tile <= plan.starts[slice] >> 16) return false;
+		w = part_of(w.tile - 1, PARTIALS);
+		return true;
+	}
+
+	struct Stage {
+		int at = 0, phase = 0;
+		__device__ __forceinline__ void next() {
+			if (++at == STAGES) at = 0, phase ^= 1;
+		}
+	};
+	__device__ __forceinline__ void take_stage(const Stage &c, int &taken) const {
+		if (taken < STAGES)
+			taken++;
+		else
+			mbarrier_wait(empty(c.at), c.phase ^ 1);
+	}
+#ifdef SEQUENTIAL // an experiment: wrong results
+	__device__ __forceinline__ int first_block(int partial) const { return partial * (plan.kBlocks / PARTIALS) + min(partial, plan.kBlocks % PARTIALS); }
+	static constexpr int STRIDE = 1;
+	__device__ __forceinline__ int end_block(int partial) const { return first_block(partial + 1); }
+#else
+	__device__ __forceinline__ int first_block(int partial) const { return partial; }
+	static constexpr int STRIDE = PARTIALS;
+	__device__ __forceinline__ int end_block(int) const { return plan.kBlocks; }
+#endif
+
+	__device__ __forceinline__ void produce_activations() const {
+		if (threadIdx.x != CONSUMERS) return;
+		Stage c;
+		int taken = 0;
+		const int bytes = token_groups() * GROUP_BYTES;
+		const size_t stride = (size_t)(a.rounded.tokens / TOKEN_GROUP) * GROUP_BYTES;
+		const char *const from = a.rounded.rows + (size_t)(first / TOKEN_GROUP) * GROUP_BYTES;
+		Part w = begin();
+		do {
+#pragma unroll 1
+			for (int partial = w.from; partial < w.end; partial++)
+#pragma unroll 1
+				for (int b = first_block(partial); b < end_block(partial); b += STRIDE, c.next()) {
+					take_stage(c, taken);
+					mbarrier_expect(full(c.at), bytes);
+					bulk_copy(EVICT_LAST, rows(c.at), from + b * stride, bytes, full(c.at));
+				}
+		} while (advance(w));
+	}
+
+	// produce_weights copies weights, up to STAGES K blocks ahead, with zeros for missing steps. They may be copied
+	// before pdl_wait.
+	__device__ __forceinline__ void produce_weights() const {
+		const int lane = threadIdx.x % 32;
+		Stage c;
+		int taken = 0;
+		Part w = begin();
+		do {
+			// Past the last unit any weights serve: results are not stored.
+			const int unit = plan.firstUnit + w.tile * UNITS + lane % TILES / Op::R;
+			const uint64_t mine = reinterpret_cast<uint64_t>(fragments(op, min(unit, plan.endUnit - 1), lane % Op::R));
+			const char *from[TILES];
+#pragma unroll
+			for (int i = 0; i < TILES; i++) from[i] = reinterpret_cast<const char *>(__shfl_sync(~0u, mine, i));
+#pragma unroll 1
+			for (int partial = w.from; partial < w.end; partial++)
+#pragma unroll 1
+				for (int b = first_block(partial); b < end_block(partial); b += STRIDE, c.next()) {
+					take_stage(c, taken);
+					const int bytes = min(BLOCK_STEPS, steps - b * BLOCK_STEPS) * 512;
+					const uint32_t to = weights(c.at);
+					if (bytes < TILE_BLOCK_BYTES) {
+#pragma unroll 1
+						for (int i = lane * 16; i < WEIGHTS; i += 512)
+							if (i % TILE_BLOCK_BYTES >= bytes) store_shared_zeros(to + i);
+						__syncwarp();
+					}
+					if (elect_one()) {
+						mbarrier_expect(full(c.at), TILES * bytes);
+#pragma unroll
+						for (int i = 0; i < TILES; i++)
+							bulk_copy(EVICT_FIRST, to + i * TILE_BLOCK_BYTES, from[i] + (size_t)b * TILE_BLOCK_BYTES, bytes,
+								full(c.at));
+					} else if (WARP_ARRIVALS > 1) {
+						mbarrier_arrive(full(c.at));
+					}
+				}
+		} while (advance(w));
+	}
+
+	// help looks up what the epilogue needs of each token.
+	__device__ __forceinline__ void help() const {
+		for (int t = threadIdx.x - CONSUMERS - 64; t < n; t += HELPERS) {
+			tokenInfo[t] = op.token_info(first + t);
+			if (Op::NORMED) store_shared(shared + SCALES + t * 4, a.rounded.scales[first + t]);
+		}
+		mbarrier_arrive_warp(scalesReady());
+	}
+
+	// consume multiplies: each warp has 16 outputs of each output tile.
+	__device__ __forceinline__ void consume() const {
+		Stage c;
+		float sum[T / 2], group[T / 2];
+		bool waited = false;
+		Part w = begin();
+		do {
+#pragma unroll 1
+			for (int partial = w.from; partial < w.end; partial++) {
+#pragma unroll
+				for (int e = 0; e < T / 2; e++) sum[e] = 0;
+				multiply(sum, partial, c);
+				if (plan.perTile)
+					share_partial(w, partial, sum, group);
+				else
+					add_partial(w, partial, sum, group);
+			}
+			if (plan.perTile)
+				finish_share(w, waited);
+			else if (w.end < PARTIALS)
+				pass_on(w, group);
+			else
+				finish(w.tile, 0, n, waited);
+		} while (advance(w));
+	}
+
+	__device__ __forceinline__ void multiply(float (&sum)[T / 2], int partial, Stage &c) const {
+		const uint32_t mine = weights(0) + threadIdx.x / 32 * TILE_BLOCK_BYTES + threadIdx.x % 32 * 16;
+		const uint64_t descriptor = wgmma_descriptor(rows(0));
+		uint4 v[BLOCK_STEPS];
+		const int start = first_block(partial), end = end_block(partial);
+		if (start >= end) return;
+		wgmma_pin(sum);
+#pragma unroll 1
+		for (int b = start; b < end; b += STRIDE) {
+			mbarrier_wait(full(c.at), c.phase);
+#pragma unroll
+			for (int j = 0; j < BLOCK_STEPS; j++) {
+				v[j] = load_shared(mine + c.at * WEIGHTS + j * 512);
+				wgmma_fence();
+				const uint32_t low = (uint32_t)descriptor + c.at * (ROWS / 16) + j * (MMA_K * 2 / 16);
+				wgmma<D, T>(sum, v[j], descriptor & 0xffffffff00000000 | low);
+				wgmma_commit();
+				wgmma_wait<3>();
+				if (j == 2) mbarrier_arrive_warp_if(b > start, empty(c.at ? c.at - 1 : STAGES - 1));
+			}
+			c.next();
+		}
+		wgmma_wait<0>();
+		wgmma_pin(sum);
+		mbarrier_arrive_warp_if(true, empty(c.at ? c.at - 1 : STAGES - 1));
+	}
+
+	// staged returns the address of an output of a token of the sums in shared memory. The first row tiles of all units
+	// come before the second ones; rows are permuted by token so that neither stores nor loads conflict in a bank.
+	__device__ __forceinline__ uint32_t staged(int token, int row) const {
+		return shared + SUMS_AT + (token * OUTPUTS + (row ^ (token / 2 % 4 * 8))) * 4;
+	}
+	// each_group calls fn(group of eight tokens, addresses of this thread's four sums of it).
+	template <class F> __device__ __forceinline__ void each_group(F fn) const {
+		const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+		const int row = (warp % Op::R * UNITS + warp / Op::R) * 16 + lane / 4;
+		// A token's permutation follows from the lane alone, and a row's second address from its first.
+		const uint32_t at = staged((lane & 3) * 2, row), other = staged((lane & 3) * 2, row + 8);
+#pragma unroll
+		for (int g = 0; g < GROUPS_OF_TOKENS; g++) {
+			const uint32_t by = g * TOKEN_GROUP * OUTPUTS * 4;
+			fn(g, uint4{at + by, at + by + OUTPUTS * 4, other + by, other + by + OUTPUTS * 4});
+		}
+	}
+	static __device__ __forceinline__ void stage(const uint4 &at, const float4 &v) {
+		store_shared(at.x, v.x), store_shared(at.y, v.y), store_shared(at.z, v.z), store_shared(at.w, v.w);
+	}
+	static __device__ __forceinline__ float4 load_staged(const uint4 &at) {
+		return {load_shared_float(at.x), load_shared_float(at.y), load_shared_float(at.z), load_shared_float(at.w)};
+	}
+	static __device__ __forceinline__ float4 four(const float (&v)[T / 2], int g) {
+		return {v[4 * g], v[4 * g + 1], v[4 * g + 2], v[4 * g + 3]};
+	}
+
+	// add_partial adds the sum of a partial sum to its group, and a finished group to the sums in shared memory.
+	__device__ __forceinline__ void add_partial(
+		const Part &w, int partial, const float (&sum)[T / 2], float (&group)[T / 2]) const {
+		if (partial % PER_GROUP == 0) {
+#pragma unroll
+			for (int e = 0; e < T / 2; e++) group[e] = sum[e];
+		} else {
+			if (partial == w.from) take_group(w, group);
+#pragma unroll
+			for (int e = 0; e < T / 2; e++) group[e] = __fadd_rn(group[e], sum[e]);
+		}
+		if (partial % PER_GROUP != PER_GROUP - 1) return;
+		const int q = partial / PER_GROUP;
+		if (q == 0) {
+			each_group([&](int g, const uint4 &at) { stage(at, four(group, g)); });
+		} else if (q == w.from / PER_GROUP) {
+			if (w.from % PER_GROUP == 0) await_slice();
+			const float4 *const before = opaque(plane((slice - 1) * 2));
+			const int all = token_groups();
+			each_group([&](int g, const uint4 &at) {
+				if (g < all) stage(at, add(__ldcg(before + g * CONSUMERS), four(group, g)));
+			});
+		} else {
+			each_group([&](int g, const uint4 &at) { stage(at, add(load_staged(at), four(group, g))); });
+		}
+	}
+
+	__device__ __forceinline__ float4 *plane(int i) const {
+		const int planes = plan.perTile ? plan.slices / plan.perTile * planes_per_tile() : plan.slices * 2;
+		return a.sums + ((size_t)blockIdx.x * planes + i) * GROUPS_OF_TOKENS * CONSUMERS + threadIdx.x;
+	}
+	__device__ __forceinline__ uint32_t *arrival(int s) const {
+		return a.arrivals + (blockIdx.x * plan.slices + s) * 2;
+	}
+	__device__ __forceinline__ void store_plane(int i, const float (&v)[T / 2]) const {
+		float4 *const p = opaque(plane(i));
+		const int all = token_groups();
+#pragma unroll
+		for (int g = 0; g < GROUPS_OF_TOKENS; g++)
+			if (g < all) store_evict_last(p + g * CONSUMERS, four(v, g));
+	}
+	// arrive counts a warp at a counter after all that it wrote.
+	static __device__ __forceinline__ void arrive(uint32_t *counter) {
+		__syncwarp();
+		if (threadIdx.x % 32 == 0) increment_release(counter);
+	}
+	// meet waits until `count` warps have arrived. The last of `leave` warps that do so resets the counters.
+	static __device__ __forceinline__ void meet(uint32_t *counter, int count, int leave) {
+		if (threadIdx.x % 32 == 0) {
+			wait_for_count(counter, count);
+			if (atomicInc(counter + 1, leave - 1) == leave - 1) *counter = 0;
+		}
+		__syncwarp();
+	}
+
+	// pass_on stores the state of a begun output tile: the sum of its groups, and its begun group.
+	__device__ __forceinline__ void pass_on(const Part &w, const float (&group)[T / 2]) const {
+		if (w.end % PER_GROUP) store_plane(slice * 2 + 1, group);
+		if (w.end >= PER_GROUP) {
+			float4 *const p = opaque(plane(slice * 2));
+			const int all = token_groups();
+			each_group([&](int g, const uint4 &at) {
+				if (g < all) store_evict_last(p + g * CONSUMERS, load_staged(at));
+			});
+		}
+		arrive(arrival(slice));
+	}
+	// await_slice waits for what the slice before leaves of an output tile.
+	__device__ __forceinline__ void await_slice() const {
+		meet(arrival(slice - 1), CONSUMERS / 32, CONSUMERS / 32);
+	}
+	// take_group waits for it, and loads the begun group.
+	__device__ __forceinline__ void take_group(const Part &w, float (&v)[T / 2]) const {
+		await_slice();
+		const float4 *const p = opaque(plane((slice - 1) * 2 + 1));
+		const int all = token_groups();
+#pragma unroll
+		for (int g = 0; g < GROUPS_OF_TOKENS; g++)
+			if (g < all) {
+				const float4 x = __ldcg(p + g * CONSUMERS);
+				v[4 * g] = x.x, v[4 * g + 1] = x.y, v[4 * g + 2] = x.z, v[4 * g + 3] = x.w;
+			}
+	}
+
+	// With shares, each group of an output tile is the sum of its planes, in order: one, or three if eight blocks have
+	// an output tile: two partial sums, then one, and one.
+	__device__ __forceinline__ int planes_per_group() const { return plan.perTile > GROUPS ? 3 : 1; }
+	__device__ __forceinline__ int planes_per_tile() const { return GROUPS * planes_per_group(); }
+
+	__device__ __forceinline__ void share_partial(
+		const Part &w, int partial, const float (&sum)[T / 2], float (&group)[T / 2]) const {
+		const bool alone = w.from % PER_GROUP; // what comes before it in the group is another block's
+		if (alone || partial % PER_GROUP == 0) {
+#pragma unroll
+			for (int e = 0; e < T / 2; e++) group[e] = sum[e];
+		} else {
+#pragma unroll
+			for (int e = 0; e < T / 2; e++) group[e] = __fadd_rn(group[e], sum[e]);
+		}
+		if (alone || partial % PER_GROUP == PER_GROUP - 1 || partial == w.end - 1)
+			store_plane(w.tile * planes_per_tile() + partial / PER_GROUP * planes_per_group() +
+				(alone ? partial % PER_GROUP - 1 : 0), group);
+	}
+
+	// finish_share finishes this block's share of the tokens.
+	__device__ __forceinline__ void finish_share(const Part &w, bool &waited) const {
+		uint32_t *const counter = arrival(w.tile * plan.perTile);
+		arrive(counter);
+		const int which = slice - w.tile * plan.perTile, all = token_groups();
+		const int from = __umulhi(all * which, plan.inverse), to = __umulhi(all * (which + 1), plan.inverse);
+		meet(counter, CONSUMERS / 32 * plan.perTile, CONSUMERS / 32 * plan.perTile);
+		if (from == to) return;
+		const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, per = planes_per_group();
+		const int row = (warp % Op::R * UNITS + warp / Op::R) * 16 + lane / 4;
+		const float4 *const p = opaque(plane(w.tile * planes_per_tile()));
+#pragma unroll 2
+		for (int g = from; g < to; g++) {
+			const float4 *at = p + g * CONSUMERS;
+			float4 total;
+#pragma unroll
+			for (int q = 0; q < GROUPS; q++) {
+				float4 sum = __ldcg(at);
+				at += GROUPS_OF_TOKENS * CONSUMERS;
+				for (int i = 1; i < per; i++, at += GROUPS_OF_TOKENS * CONSUMERS) sum = add(sum, __ldcg(at));
+				total = q ? add(total, sum) : sum;
+			}
+			const int token = g * TOKEN_GROUP + (lane & 3) * 2;
+			store_shared(staged(token, row), total.x);
+			store_shared(staged(token + 1, row), total.y);
+			store_shared(staged(token, row + 8), total.z);
+			store_shared(staged(token + 1, row + 8), total.w);
+		}
+		finish(w.tile, from * TOKEN_GROUP, min(n, to * TOKEN_GROUP), waited);
+	}
+
+	static __device__ __forceinline__ void sync_consumers() { named_barrier_sync<CONSUMERS>(1); }
+
+	// finish passes the sums of tokens from to end-1 of an output tile to the op, four rows of a token per thread.
+	__device__ __forceinline__ void finish(int tile, int from, int end, bool &waited) const {
+		if (!waited) mbarrier_wait(scalesReady(), 0);
+		waited = true;
+		const int thread = opaque((int)threadIdx.x);
+		const int which = thread / 4 % UNITS, row = thread % 4 * 4, mine = thread / (4 * UNITS);
+		const int unit = plan.firstUnit + tile * UNITS + which;
+		const bool valid = unit < plan.endUnit;
+		const typename Op::UnitRows rows(op.o, valid ? unit : plan.firstUnit, row);
+		const int k = unit * 16 + row;
+		float4 norm = {1, 1, 1, 1};
+		if (Op::HANDS_OVER && a.handover.norm && valid) norm = load_constant(a.handover.norm + k);
+		sync_consumers();
+#pragma unroll 1
+		for (int i = from + mine; i - mine < end; i += BATCH * EACH) {
+			Quad quad[BATCH];
+#pragma unroll
+			for (int b = 0; b < BATCH; b++) {
+				const int t = min(i + b * EACH, end - 1);
+				quad[b].look_up(op.o, rows, first + t, tokenInfo[t]);
+			}
+#pragma unroll
+			for (int b = 0; b < BATCH; b++) {
+				const int t = min(i + b * EACH, end - 1);
+				const bool exists = valid && i + b * EACH < end;
+				const float scale = Op::NORMED ? load_shared_float(shared + SCALES + t * 4) : 1.f;
+				float4 y[Op::R];
+#pragma unroll
+				for (int r = 0; r < Op::R; r++)
+					y[r] = times(load_shared_float4(staged(t, r * UNITS * 16 + which * 16 + row)),
+						{scale, scale, scale, scale});
+				const float4 v = quad[b].finish(op.o, rows, first + t, tokenInfo[t], y, false, exists);
+				if (Op::HANDS_OVER && a.handover.rows && exists)
+					store_rounded(a.handover.rows, a.handover.tokens, first + t, k,
+						pack4<D>(a.handover.norm ? times(v, norm) : v));
+			}
+		}
+		sync_consumers(); // all have read the sums
+	}
+};
+
+template <class Op, class D, int T> __device__ __forceinline__ void many(const ManyArgs<Op> &a) {
+	using Block = Many<Op, D, T>;
+	extern __shared__ __align__(1024) char manyShared[];
+	const Op op(a.op);
+	const Block b(op, a, manyShared);
+	const int warp = threadIdx.x / 32 - Block::CONSUMERS / 32;
+	if (warp == 0) b.start_barriers();
+	__syncthreads();
+	if (warp < 0) {
+		if (T > 64) increase_registers<216>();
+		if (!Op::ATTENTION_NEXT) pdl_launch_dependents();
+		b.consume();
+		return;
+	}
+	if (T > 64) decrease_registers<72>();
+	if (warp == 1) {
+		if (!Op::ATTENTION_NEXT) pdl_launch_dependents();
+		b.produce_weights();
+		return;
+	}
+	begin_product<Op::ATTENTION_NEXT>();
+	if (warp == 0) {
+		fence_async_global();
+		b.produce_activations();
+	} else
+		b.help();
+}
+#endif
