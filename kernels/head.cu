@@ -40,7 +40,7 @@ struct Head {
 		__device__ __forceinline__ UnitRows(const Args &, int unit, int row) : row(unit * 16 + row) {}
 	};
 	struct Quad {
-		__device__ __forceinline__ void look_up(const Args &, const UnitRows &, int, const TokenInfo &) {}
+		template <bool = false> __device__ __forceinline__ void look_up(const Args &, const UnitRows &, int, const TokenInfo &) {}
 		__device__ __forceinline__ float4 finish(const Args &o, const UnitRows &rows, int i, const TokenInfo &token,
 			const float4 (&y)[1], bool, bool exists) const {
 			if (!exists || token.row < 0 || rows.row >= o.vocab) return y[0];

@@ -40,8 +40,8 @@ type Workspace struct {
 	// Rounded is [RoundedBytes] bytes: the input rows rounded to the weights' type. Without
 	// it each block rounds the rows again.
 	Rounded device.Buffer
-	// Partials is [PartialsBytes] bytes: split-K partials and arrival counters of the
-	// prefill class. It must hold zeros at first, and kernels leave the counters at zero.
+	// Partials is [PartialsBytes] bytes: sums that blocks leave for one another, and arrival counters, of the
+	// prefill class and of many generated rows. It must hold zeros at first, and kernels leave the counters at zero.
 	Partials device.Buffer
 }
 

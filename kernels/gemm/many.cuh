@@ -42,10 +42,10 @@ template <class Op, class D, int T> struct Many {
 	// Shared memory: barriers, scales [T], token info [T], stages of activations, stages of weights, and an output
 	// tile's sums, float [T][128].
 	static constexpr int SCALES = 256, TOKEN_INFO = SCALES + T * 4, SUMS = T * OUTPUTS * 4;
-	static constexpr int HEADER = (TOKEN_INFO + (int)sizeof(TokenInfo) * T + 1023) / 1024 * 1024;
+	static constexpr int HEADER = (TOKEN_INFO + 16 * T + 1023) / 1024 * 1024;
 	static constexpr int FIT = (227 * 1024 - HEADER - SUMS) / (ROWS + WEIGHTS), STAGES = FIT < 12 ? FIT : 12;
 	static constexpr int SUMS_AT = HEADER + STAGES * (ROWS + WEIGHTS), BYTES = SUMS_AT + SUMS;
-	static_assert(STAGES * 16 + 8 <= SCALES && STAGES >= 4);
+	static_assert(STAGES * 16 + 8 <= SCALES && STAGES >= 4 && sizeof(TokenInfo) <= 16, "in Go: manyShared");
 	static constexpr int EACH = CONSUMERS / (4 * UNITS); // tokens that all threads finish at once, four rows per thread
 	static constexpr int BATCH = 2;                      // of these, whose loads are in flight together
 
@@ -251,7 +251,7 @@ template <class Op, class D, int T> struct Many {
 	}
 	// each_group calls fn(group of eight tokens, addresses of this thread's four sums of it).
 	template <class F> __device__ __forceinline__ void each_group(F fn) const {
-		const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+		const int thread = opaque((int)threadIdx.x), lane = thread % 32, warp = thread >> 5;
 		const int row = (warp % Op::R * UNITS + warp / Op::R) * 16 + lane / 4;
 		// A token's permutation follows from the lane alone, and a row's second address from its first.
 		const uint32_t at = staged((lane & 3) * 2, row), other = staged((lane & 3) * 2, row + 8);
@@ -300,7 +300,7 @@ template <class Op, class D, int T> struct Many {
 
 	__device__ __forceinline__ float4 *plane(int i) const {
 		const int planes = plan.perTile ? plan.slices / plan.perTile * planes_per_tile() : plan.slices * 2;
-		return a.sums + ((size_t)blockIdx.x * planes + i) * GROUPS_OF_TOKENS * CONSUMERS + threadIdx.x;
+		return a.sums + ((size_t)blockIdx.x * planes + i) * GROUPS_OF_TOKENS * CONSUMERS + opaque((int)threadIdx.x);
 	}
 	__device__ __forceinline__ uint32_t *arrival(int s) const {
 		return a.arrivals + (blockIdx.x * plan.slices + s) * 2;
@@ -383,7 +383,7 @@ template <class Op, class D, int T> struct Many {
 		const int from = __umulhi(all * which, plan.inverse), to = __umulhi(all * (which + 1), plan.inverse);
 		meet(counter, CONSUMERS / 32 * plan.perTile, CONSUMERS / 32 * plan.perTile);
 		if (from == to) return;
-		const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, per = planes_per_group();
+		const int thread = opaque((int)threadIdx.x), lane = thread % 32, warp = thread >> 5, per = planes_per_group();
 		const int row = (warp % Op::R * UNITS + warp / Op::R) * 16 + lane / 4;
 		const float4 *const p = opaque(plane(w.tile * planes_per_tile()));
 #pragma unroll 2
@@ -427,7 +427,7 @@ template <class Op, class D, int T> struct Many {
 #pragma unroll
 			for (int b = 0; b < BATCH; b++) {
 				const int t = min(i + b * EACH, end - 1);
-				quad[b].look_up(op.o, rows, first + t, tokenInfo[t]);
+				quad[b].template look_up<true>(op.o, rows, first + t, tokenInfo[t]);
 			}
 #pragma unroll
 			for (int b = 0; b < BATCH; b++) {

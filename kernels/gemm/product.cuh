@@ -25,7 +25,7 @@
 //   prefetch(unit, row, t, to)        starts the copies by cp.async
 //   use_prefetched(unit, row, t, v)   takes the values to registers after the copies are complete
 //
-// An op with a prefill class (REEL_PREFILL_PRODUCT) also has, for the stream-K epilogue:
+// For the epilogues of many and of stream-K an op also has:
 //
 //   HANDS_OVER              whether the epilogue can round the result as input of the next product
 //   HANDOVER_NORMED         whether that next product can have norm weights
@@ -33,7 +33,7 @@
 //   UnitRows(args, unit, row)         addresses that depend on four consecutive rows of a unit alone
 //   QUADS_AHEAD             batches of tokens for which Quads are loaded before use
 //   Quad                    values for four rows of one token:
-//     look_up(args, rows, t, info)    loads them
+//     look_up<DECODE>(args, rows, t, info)   loads them; DECODE: for many
 //     finish(args, rows, t, info, y, handsOver, exists)
 //                                     stores the results of the four rows (QKV: eight) unless exists is
 //                                     false, and returns four, to be handed over; y[r] has the sums of
@@ -130,7 +130,11 @@ template <class Op> constexpr int ROWS_AHEAD = Op::PERSISTENT_SKINNY == 2 ? 1 : 
 	REEL_OP_KERNEL(name##_tiled32, Op, TILED_THREADS, 1, (tiled<Op, D, 4>(Op{a})))                           \
 	REEL_OP_KERNEL(name##_tiled64, Op, TILED_THREADS, 1, (tiled<Op, D, 1>(Op{a})))                           \
 	REEL_WGMMA(name##_wgmma64, Op, D, 1, 4, 64)                                                              \
-	REEL_WGMMA(name##_wgmma104, Op, D, 2, 1, 104)
+	REEL_WGMMA(name##_wgmma104, Op, D, 2, 1, 104)                                                            \
+	REEL_MANY(name, Op, D, 16)                                                                               \
+	REEL_MANY(name, Op, D, 32)                                                                               \
+	REEL_MANY(name, Op, D, 64)                                                                               \
+	REEL_MANY(name, Op, D, 128)
 
 #define REEL_PRODUCT(name, Op, U)             \
 	REEL_PRODUCT_OF(name##_bf16, Op, BF16, U) \

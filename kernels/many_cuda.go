@@ -1,0 +1,52 @@
+//go:build cuda
+
+package kernels
+
+import (
+	"fmt"
+	"math"
+
+	"reel.internal/reel/kernels/device/cuda"
+	"reel.internal/reel/kernels/internal/tune"
+)
+
+// canMany reports whether p's rows can go through the kernels of many generated rows.
+func (p productLaunch) canMany(q *cuda.Queue) bool {
+	n := int(p.in.n)
+	if n > mostManyRows || !p.canRound(q) || p.workspace.Partials.Bytes() < manyBytes(n) {
+		return false
+	}
+	for _, w := range p.weights {
+		if w.Rows%tileRows != 0 && p.name != "reel_head" {
+			return false
+		}
+	}
+	return true
+}
+
+// launchMany launches the kernel of many generated rows. All of its blocks run at the same time, because some wait for
+// others.
+func launchMany[T any](q *cuda.Queue, p productLaunch, kind string, args T) error {
+	r, err := p.round(q, kind)
+	if err != nil {
+		return err
+	}
+	n := int(p.in.n)
+	rows := manyTile(n)
+	tiles, each := evenTiles(n, rows)
+	s := cutMany(splitsOf(p.units*p.tiles, streamKTiles), max(min(q.SMs(), tune.MaxWorkSlices)/tiles, 1))
+	plan := slicePlan{slices: int32(s.count()), tokenTiles: int32(tiles),
+		kBlocks: int32(splitsOf(int(p.in.cols), kBlockCols)), perTile: int32(s.perTile), tokens: int32(each), endUnit: int32(p.units)}
+	for i, start := range s.starts {
+		plan.starts[i] = uint32(start.tile)<<16 | uint32(start.part)
+	}
+	if s.perTile > 0 {
+		plan.inverse = math.MaxUint32/uint32(s.perTile) + 1
+	}
+	arrivals := q.Address(p.workspace.Partials)
+	g := cuda.Grid{X: tiles, Y: s.count(), Cluster: clusterSize(tiles), Threads: manyThreads(rows),
+		Shared:    manyShared(rows),
+		Dependent: tune.DependentLaunch}
+	return cuda.Launch(q, fmt.Sprintf("%s%s_many%d", p.name, kind, rows), g, manyArgs[T]{op: args, rounded: r,
+		sums: arrivals + ArrivalBytes, arrivals: arrivals, plan: plan})
+}
