@@ -27,7 +27,7 @@ func (p productLaunch) canMany(q *cuda.Queue) bool {
 // launchMany launches the kernel of many generated rows. All of its blocks run at the same time, because some wait for
 // others.
 func launchMany[T any](q *cuda.Queue, p productLaunch, kind string, args T) error {
-	r, err := p.round(q, kind)
+	r, err := p.manyInput(q, kind)
 	if err != nil {
 		return err
 	}
@@ -48,5 +48,17 @@ func launchMany[T any](q *cuda.Queue, p productLaunch, kind string, args T) erro
 		Shared:    manyShared(rows),
 		Dependent: tune.DependentLaunch}
 	return cuda.Launch(q, fmt.Sprintf("%s%s_many%d", p.name, kind, rows), g, manyArgs[T]{op: args, rounded: r,
-		sums: arrivals + ArrivalBytes, arrivals: arrivals, plan: plan})
+		handover: p.epilogue(q, n), sums: arrivals + ArrivalBytes, arrivals: arrivals, plan: plan})
+}
+
+// manyInput returns p's input rows as the op before left them, or rounds them now.
+func (p productLaunch) manyInput(q *cuda.Queue, kind string) (roundedInput, error) {
+	if !p.handover.InputIsRounded || p.in.cols%128 != 0 {
+		return p.round(q, kind)
+	}
+	r := roundedAt(q.Address(p.workspace.Rounded), int(p.in.n), int(p.in.cols))
+	if p.in.norm != 0 {
+		r.squares = -1 // the kernel computes the scales
+	}
+	return r, nil
 }

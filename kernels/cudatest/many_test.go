@@ -58,7 +58,7 @@ func TestCUDAManyRowsHaveTheBitsOfOne(t *testing.T) {
 			tune.MaxWorkSlices = []int{132, 132, 66, 10}[(i+j)%4]
 			name := fmt.Sprintf("type %d, %d to %d, %d rows, %d blocks", dtype, s.cols, s.outputs, rows, tune.MaxWorkSlices)
 			op := gateUp
-			op.Out, op.T, op.Workspace = b.poisoned(most*s.outputs)[1], rows, workspace
+			op.Out, op.T, op.Workspace = b.poisoned(most * s.outputs)[1], rows, workspace
 			projection := kernels.Projection{W: w, In: x, X: b.load(1, bytesOf(before)), Bias: bias, T: rows,
 				Workspace: workspace}
 			b.onGPU(op, projection)

@@ -26,7 +26,7 @@ template <class Op> struct ManyArgs {
 	RoundedInput rounded;
 	Handover handover;
 	float4 *sums;       // [token tiles][planes][T/8][256]: sums for other blocks
-	uint32_t *arrivals; // [token tiles][slices][arrived, left]: counters, 0 between launches
+	uint32_t *arrivals; // [token tiles][slices + 1][arrived, left]: counters, 0 between launches; the last ones of scales
 	SlicePlan plan;
 };
 
@@ -184,11 +184,57 @@ template <class Op, class D, int T> struct Many {
 
 	// help looks up what the epilogue needs of each token.
 	__device__ __forceinline__ void help() const {
+		if (Op::NORMED && a.rounded.squares) compute_scales();
 		for (int t = threadIdx.x - CONSUMERS - 64; t < n; t += HELPERS) {
 			tokenInfo[t] = op.token_info(first + t);
-			if (Op::NORMED) store_shared(shared + SCALES + t * 4, a.rounded.scales[first + t]);
+			if (Op::NORMED) store_shared(shared + SCALES + t * 4, __ldcg(a.rounded.scales + first + t));
 		}
 		mbarrier_arrive_warp(scalesReady());
+	}
+	// compute_scales computes the scales of rows that the product before has rounded, one warp a row, with the bits of
+	// round.cu. All blocks of the token tile share the work and wait for one another.
+	__device__ __forceinline__ void compute_scales() const {
+		constexpr int WARPS = HELPERS / 32;
+		for (int t = slice * WARPS + threadIdx.x / 32 - CONSUMERS / 32 - 2; t < n; t += plan.slices * WARPS) {
+			const float scale = scale_of(first + t);
+			if (threadIdx.x % 32 == 0) const_cast<float *>(a.rounded.scales)[first + t] = scale;
+			arrive(scale_counter());
+		}
+		meet(scale_counter(), n, plan.slices * WARPS);
+	}
+	// The counters of scales come after those of slices.
+	__device__ __forceinline__ uint32_t *scale_counter() const {
+		return a.arrivals + (gridDim.x * plan.slices + blockIdx.x) * 2;
+	}
+	// scale_of adds a row's squares: half a warp has a partial sum, a lane four columns of each K block.
+	__device__ __forceinline__ float scale_of(int t) const {
+		const int half = threadIdx.x / 16 % 2, quad = threadIdx.x % 16;
+		const float *const x = in.x + (size_t)t * in.cols + quad * 4;
+		float squares[PARTIALS / 2] = {};
+#pragma unroll 1
+		for (int b = 0; b < plan.kBlocks; b += PARTIALS) {
+			float4 v[PARTIALS / 2];
+#pragma unroll
+			for (int i = 0; i < PARTIALS / 2; i++) {
+				const int k = (b + 2 * i + half) * K_BLOCK;
+				v[i] = k + quad * 4 < in.cols ? load_activation(x + k) : float4{0, 0, 0, 0};
+			}
+#pragma unroll
+			for (int i = 0; i < PARTIALS / 2; i++) squares[i] = add_squares(squares[i], v[i]);
+		}
+		float sum = 0;
+#pragma unroll
+		for (int q = 0; q < GROUPS; q++) {
+			float group = 0;
+#pragma unroll
+			for (int i = 2 * q; i < 2 * q + 2; i++) {
+				const float mine = fold_squares(squares[i]), other = __shfl_xor_sync(~0u, mine, 16);
+				group = i == 2 * q ? mine : __fadd_rn(group, mine);
+				group = __fadd_rn(group, other);
+			}
+			sum = q ? __fadd_rn(sum, group) : group;
+		}
+		return rms_scale(in, sum); // of lane 0, in whose order its half comes first
 	}
 
 	// consume multiplies: each warp has 16 outputs of each output tile.
@@ -418,8 +464,9 @@ template <class Op, class D, int T> struct Many {
 		const bool valid = unit < plan.endUnit;
 		const typename Op::UnitRows rows(op.o, valid ? unit : plan.firstUnit, row);
 		const int k = unit * 16 + row;
+		const bool handsOver = Op::HANDS_OVER && a.handover.rows;
 		float4 norm = {1, 1, 1, 1};
-		if (Op::HANDS_OVER && a.handover.norm && valid) norm = load_constant(a.handover.norm + k);
+		if (handsOver && a.handover.norm && valid) norm = load_constant(a.handover.norm + k);
 		sync_consumers();
 #pragma unroll 1
 		for (int i = from + mine; i - mine < end; i += BATCH * EACH) {
@@ -439,8 +486,8 @@ template <class Op, class D, int T> struct Many {
 				for (int r = 0; r < Op::R; r++)
 					y[r] = times(load_shared_float4(staged(t, r * UNITS * 16 + which * 16 + row)),
 						{scale, scale, scale, scale});
-				const float4 v = quad[b].finish(op.o, rows, first + t, tokenInfo[t], y, false, exists);
-				if (Op::HANDS_OVER && a.handover.rows && exists)
+				const float4 v = quad[b].finish(op.o, rows, first + t, tokenInfo[t], y, handsOver, exists);
+				if (handsOver && exists)
 					store_rounded(a.handover.rows, a.handover.tokens, first + t, k,
 						pack4<D>(a.handover.norm ? times(v, norm) : v));
 			}
