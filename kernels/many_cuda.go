@@ -10,6 +10,26 @@ import (
 	"reel.internal/reel/kernels/internal/tune"
 )
 
+// manyVariants are the kernels of many generated rows.
+var manyVariants = newManyVariants()
+
+func newManyVariants() (all []variant) {
+	for _, rows := range manyRows {
+		all = append(all, variant{fmt.Sprintf("_many%d", rows), streamKTiles, rows, manyThreads(rows), manyShared(rows)})
+	}
+	return all
+}
+
+// manyVariant returns the variant for n rows.
+func manyVariant(n int) *variant {
+	for i := range manyVariants {
+		if v := &manyVariants[i]; v.tokens == manyTile(n) {
+			return v
+		}
+	}
+	return nil
+}
+
 // canMany reports whether p's rows can go through the kernels of many generated rows.
 func (p productLaunch) canMany(q *cuda.Queue) bool {
 	n := int(p.in.n)
@@ -32,22 +52,16 @@ func launchMany[T any](q *cuda.Queue, p productLaunch, kind string, args T) erro
 		return err
 	}
 	n := int(p.in.n)
-	rows := manyTile(n)
-	tiles, each := evenTiles(n, rows)
+	v := manyVariant(n)
+	tiles, each := evenTiles(n, v.tokens)
 	s := cutMany(splitsOf(p.units*p.tiles, streamKTiles), max(min(q.SMs(), tune.MaxWorkSlices)/tiles, 1))
-	plan := slicePlan{slices: int32(s.count()), tokenTiles: int32(tiles),
-		kBlocks: int32(splitsOf(int(p.in.cols), kBlockCols)), perTile: int32(s.perTile), tokens: int32(each), endUnit: int32(p.units)}
-	for i, start := range s.starts {
-		plan.starts[i] = uint32(start.tile)<<16 | uint32(start.part)
-	}
-	if s.perTile > 0 {
-		plan.inverse = math.MaxUint32/uint32(s.perTile) + 1
-	}
+	plan := s.args()
+	plan.tokenTiles, plan.tokens, plan.endUnit = int32(tiles), int32(each), int32(p.units)
+	plan.kBlocks = int32(splitsOf(int(p.in.cols), kBlockCols))
 	arrivals := q.Address(p.workspace.Partials)
-	g := cuda.Grid{X: tiles, Y: s.count(), Cluster: clusterSize(tiles), Threads: manyThreads(rows),
-		Shared:    manyShared(rows),
+	g := cuda.Grid{X: tiles, Y: s.count(), Cluster: clusterSize(tiles), Threads: v.threads, Shared: v.shared,
 		Dependent: tune.DependentLaunch}
-	return cuda.Launch(q, fmt.Sprintf("%s%s_many%d", p.name, kind, rows), g, manyArgs[T]{op: args, rounded: r,
+	return cuda.Launch(q, p.name+kind+v.suffix, g, manyArgs[T]{op: args, rounded: r,
 		handover: p.epilogue(q, n), sums: arrivals + ArrivalBytes, arrivals: arrivals, plan: plan})
 }
 
@@ -61,4 +75,16 @@ func (p productLaunch) manyInput(q *cuda.Queue, kind string) (roundedInput, erro
 		r.squares = -1 // the kernel computes the scales
 	}
 	return r, nil
+}
+
+// args returns the kernel's argument, without the product's dimensions.
+func (s manySlices) args() slicePlan {
+	a := slicePlan{slices: int32(s.count()), perTile: int32(s.perTile)}
+	for i, start := range s.starts {
+		a.starts[i] = uint32(start.tile)<<16 | uint32(start.part)
+	}
+	if s.perTile > 0 {
+		a.inverse = math.MaxUint32/uint32(s.perTile) + 1
+	}
+	return a
 }

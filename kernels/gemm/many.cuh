@@ -33,8 +33,8 @@ template <class Op> struct ManyArgs {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 template <class Op, class D, int T> struct Many {
 	static constexpr int CONSUMERS = 256, HELPERS = T > 64 ? 64 : 32, THREADS = CONSUMERS + 64 + HELPERS;
-	// At most 128 registers up to 64 tokens, so that blocks of the rounding kernel fit beside.
-	static constexpr int BOUND = T > 64 ? THREADS : 512;
+	// At most 128 registers up to 32 tokens, so that blocks of the rounding kernel fit beside.
+	static constexpr int BOUND = T > 32 ? THREADS : 512;
 	static constexpr int TILES = 8, UNITS = TILES / Op::R, OUTPUTS = TILES * 16, GROUPS_OF_TOKENS = T / TOKEN_GROUP;
 	static constexpr int ROWS = T * TOKEN_BLOCK_BYTES, WEIGHTS = TILES * TILE_BLOCK_BYTES; // bytes in a stage
 	using TokenInfo = typename Op::TokenInfo;
