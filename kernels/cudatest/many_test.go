@@ -130,3 +130,72 @@ func TestCUDAQKVOfManyRowsHasTheBitsOfOne(t *testing.T) {
 		}
 	}
 }
+
+// A layer's ops that hand rounded rows on leave the bits of ops that do not, and of rows alone: with attention, both
+// projections, and a second layer's queries and gates.
+func TestCUDAManyRowsHandedOverHaveTheBitsOfOne(t *testing.T) {
+	b := newBoth(t)
+	const most, heads, dim, hidden, inner = 256, 4, 64, 256, 1408
+	a := b.newAttention(kernels.BF16, kernels.BF16, most, hidden, heads, heads, dim).op[1]
+	output, gate, up := b.matrix(kernels.BF16, hidden, heads*dim)[1], b.matrix(kernels.BF16, inner, hidden)[1],
+		b.matrix(kernels.BF16, inner, hidden)[1]
+	down, norm, start := b.matrix(kernels.BF16, hidden, inner)[1], put(b, b.normal(hidden, 1))[1], read[float32](b, 1, a.X)
+	work, mid, gated := b.attendWorkspace(most, heads, dim, 64), b.poisoned(most * inner)[1], b.poisoned(most * inner)[1]
+	attended := b.poisoned(most * heads * dim)[1]
+	outer, inside := b.workspaceFor(most, hidden), kernels.Workspace{Rounded: b.roundedFor(most, inner)}
+	inside.Partials = outer.Partials
+	run := func(n int, workspace, within kernels.Workspace, handsOver bool) (results [3][]uint32) {
+		a.X = b.load(1, bytesOf(start))
+		b.onGPU(kernels.Fill{Data: a.KV.Data, Value: 0x3f803f00}, kernels.Fill{Data: a.Out, Value: kernels.Poison},
+			kernels.Fill{Data: gated, Value: kernels.Poison}, kernels.Fill{Data: mid, Value: kernels.Poison})
+		for first := 0; first < most; first += n {
+			l := handedLayer{QKV: a, output: output, gate: gate, up: up, down: down, norm: norm, work: work, mid: mid,
+				attended: attended, gated: gated, workspace: workspace, within: within, inner: inner}
+			b.onGPU(l.ops(first, min(n, most-first), handsOver)...)
+		}
+		return [3][]uint32{read[uint32](b, 1, a.X), read[uint32](b, 1, gated), read[uint32](b, 1, a.KV.Data)}
+	}
+	want := run(1, kernels.Workspace{}, kernels.Workspace{}, false)
+	for _, n := range []int{9, 16, 33, 64, 100, 129, 256} {
+		for _, handsOver := range []bool{false, true} {
+			got := run(n, outer, inside, handsOver)
+			for i, of := range []string{"residual stream", "gates", "keys and values"} {
+				b.equal(fmt.Sprintf("%d rows, handed over %t: %s", n, handsOver, of), got[i], want[i])
+			}
+		}
+	}
+}
+
+// handedLayer is a layer whose ops may hand rounded rows on, and gate and up of the next one.
+type handedLayer struct {
+	kernels.QKV
+	output, gate, up, down           kernels.Weight
+	norm, work, mid, gated, attended device.Buffer
+	workspace, within                kernels.Workspace
+	inner                            int
+}
+
+// ops returns the ops over n rows from number first on.
+func (l handedLayer) ops(first, n int, handsOver bool) []device.Op {
+	of := func(x device.Buffer, width int) device.Buffer { return x.Slice(int64(4*first*width), int64(4*n*width)) }
+	var attended, projected, gated, again kernels.Handover
+	if handsOver {
+		attended = kernels.Handover{Rounded: l.within.Rounded, DType: kernels.BF16}
+		projected = kernels.Handover{InputIsRounded: true, Rounded: l.workspace.Rounded, Norm: l.norm}
+		gated = kernels.Handover{InputIsRounded: true, Rounded: l.within.Rounded}
+		again.InputIsRounded = true
+	}
+	qkv, width := l.QKV, l.Heads*l.KV.HeadDim
+	qkv.T, qkv.X, qkv.Out, qkv.Workspace = n, of(l.X, l.Hidden), of(l.Out, width), l.workspace
+	qkv.Rows.Slot, qkv.Rows.Position = of(l.Rows.Slot, 1), of(l.Rows.Position, 1)
+	x := qkv.X
+	second := kernels.GateUp{X: x, Norm: l.norm, Gate: l.gate, Up: l.up, Out: of(l.mid, l.inner), T: n, Eps: 1e-5,
+		Workspace: l.workspace, Handover: again}
+	one := second
+	one.Handover, second.Out = gated, of(l.gated, l.inner)
+	return []device.Op{qkv, kernels.Attend{Q: qkv.Out, Rows: qkv.Rows, Slots: l.Slots, KV: l.KV, Out: of(l.attended, width),
+		Workspace: l.work,
+		T:         n, Layer: l.Layer, Heads: l.Heads, Scale: 0.1, Handover: attended},
+		kernels.Projection{W: l.output, In: of(l.attended, width), X: x, T: n, Workspace: l.within, Handover: projected}, one,
+		kernels.Projection{W: l.down, In: one.Out, X: x, T: n, Workspace: l.within, Handover: projected}, second}
+}
