@@ -100,7 +100,7 @@ func cutLongest(tiles, most int) (starts []partStart) {
 	return starts
 }
 
-// manyVariants are the most rows per block of the kernels of many generated rows.
+// manyRows are the most rows per block of the kernels of many generated rows.
 var manyRows = []int{16, 32, 64, 128}
 
 // manyTile returns the rows per block for n rows.
@@ -113,7 +113,7 @@ func manyTile(n int) int {
 	return manyRows[len(manyRows)-1]
 }
 
-// mostManyRows is the most rows that these kernels compute; more do not fit on the GPU side by side.
+// mostManyRows is the most rows that these kernels compute: blocks for all of them run side by side.
 const mostManyRows = 1024
 
 // manyBytes bounds the part of [Workspace].Partials that such a kernel uses for n rows: the counters, and two planes
@@ -131,6 +131,7 @@ func manyThreads(rows int) int {
 }
 
 func manyShared(rows int) int {
-	header, sums, stage := roundUp1024(256+20*rows), streamKTiles*tileRows*rows*4, (streamKTiles*tileRows+rows)*2*kBlockCols
+	const outputs = streamKTiles * tileRows
+	header, sums, stage := roundUp1024(256+20*rows), outputs*rows*4, (outputs+rows)*2*kBlockCols
 	return header + min((227<<10-header-sums)/stage, 12)*stage + sums
 }

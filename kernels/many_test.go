@@ -62,7 +62,8 @@ func TestSlicesOf7B(t *testing.T) {
 	for _, c := range []struct{ tiles, count, perTile int }{{96, 128, 0}, {32, 128, 4}, {172, 129, 0}, {250, 130, 0},
 		{16, 128, 8}} {
 		if s := cutMany(c.tiles, 132); s.count() < c.count || s.perTile != c.perTile {
-			t.Errorf("%d tiles: %d slices, %d per tile; wants %d at least, and %d", c.tiles, s.count(), s.perTile, c.count, c.perTile)
+			t.Errorf("%d tiles: %d slices, %d per tile; wants %d at least, and %d", c.tiles, s.count(), s.perTile, c.count,
+				c.perTile)
 		}
 	}
 }

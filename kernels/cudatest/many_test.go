@@ -193,9 +193,8 @@ func (l handedLayer) ops(first, n int, handsOver bool) []device.Op {
 		Workspace: l.workspace, Handover: again}
 	one := second
 	one.Handover, second.Out = gated, of(l.gated, l.inner)
-	return []device.Op{qkv, kernels.Attend{Q: qkv.Out, Rows: qkv.Rows, Slots: l.Slots, KV: l.KV, Out: of(l.attended, width),
-		Workspace: l.work,
-		T:         n, Layer: l.Layer, Heads: l.Heads, Scale: 0.1, Handover: attended},
+	return []device.Op{qkv, kernels.Attend{Q: qkv.Out, Rows: qkv.Rows, Slots: l.Slots, KV: l.KV, T: n, Layer: l.Layer,
+		Out: of(l.attended, width), Workspace: l.work, Heads: l.Heads, Scale: 0.1, Handover: attended},
 		kernels.Projection{W: l.output, In: of(l.attended, width), X: x, T: n, Workspace: l.within, Handover: projected}, one,
 		kernels.Projection{W: l.down, In: one.Out, X: x, T: n, Workspace: l.within, Handover: projected}, second}
 }
