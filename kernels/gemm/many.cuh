@@ -112,16 +112,6 @@ template <class Op, class D, int T> struct Many {
 		else
 			mbarrier_wait(empty(c.at), c.phase ^ 1);
 	}
-#ifdef SEQUENTIAL // an experiment: wrong results
-	__device__ __forceinline__ int first_block(int partial) const { return partial * (plan.kBlocks / PARTIALS) + min(partial, plan.kBlocks % PARTIALS); }
-	static constexpr int STRIDE = 1;
-	__device__ __forceinline__ int end_block(int partial) const { return first_block(partial + 1); }
-#else
-	__device__ __forceinline__ int first_block(int partial) const { return partial; }
-	static constexpr int STRIDE = PARTIALS;
-	__device__ __forceinline__ int end_block(int) const { return plan.kBlocks; }
-#endif
-
 	__device__ __forceinline__ void produce_activations() const {
 		if (threadIdx.x != CONSUMERS) return;
 		Stage c;
@@ -134,7 +124,7 @@ template <class Op, class D, int T> struct Many {
 #pragma unroll 1
 			for (int partial = w.from; partial < w.end; partial++)
 #pragma unroll 1
-				for (int b = first_block(partial); b < end_block(partial); b += STRIDE, c.next()) {
+				for (int b = partial; b < plan.kBlocks; b += PARTIALS, c.next()) {
 					take_stage(c, taken);
 					mbarrier_expect(full(c.at), bytes);
 					bulk_copy(EVICT_LAST, rows(c.at), from + b * stride, bytes, full(c.at));
@@ -159,7 +149,7 @@ template <class Op, class D, int T> struct Many {
 #pragma unroll 1
 			for (int partial = w.from; partial < w.end; partial++)
 #pragma unroll 1
-				for (int b = first_block(partial); b < end_block(partial); b += STRIDE, c.next()) {
+				for (int b = partial; b < plan.kBlocks; b += PARTIALS, c.next()) {
 					take_stage(c, taken);
 					const int bytes = min(BLOCK_STEPS, steps - b * BLOCK_STEPS) * 512;
 					const uint32_t to = weights(c.at);
@@ -267,11 +257,10 @@ template <class Op, class D, int T> struct Many {
 		const uint32_t mine = weights(0) + threadIdx.x / 32 * TILE_BLOCK_BYTES + threadIdx.x % 32 * 16;
 		const uint64_t descriptor = wgmma_descriptor(rows(0));
 		uint4 v[BLOCK_STEPS];
-		const int start = first_block(partial), end = end_block(partial);
-		if (start >= end) return;
+		if (partial >= plan.kBlocks) return;
 		wgmma_pin(sum);
 #pragma unroll 1
-		for (int b = start; b < end; b += STRIDE) {
+		for (int b = partial; b < plan.kBlocks; b += PARTIALS) {
 			mbarrier_wait(full(c.at), c.phase);
 #pragma unroll
 			for (int j = 0; j < BLOCK_STEPS; j++) {
@@ -281,7 +270,7 @@ template <class Op, class D, int T> struct Many {
 				wgmma<D, T>(sum, v[j], descriptor & 0xffffffff00000000 | low);
 				wgmma_commit();
 				wgmma_wait<3>();
-				if (j == 2) mbarrier_arrive_warp_if(b > start, empty(c.at ? c.at - 1 : STAGES - 1));
+				if (j == 2) mbarrier_arrive_warp_if(b > partial, empty(c.at ? c.at - 1 : STAGES - 1));
 			}
 			c.next();
 		}
