@@ -31,21 +31,29 @@ template <class Op> struct ManyArgs {
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// K blocks of activations and of weights in shared memory.
+#ifdef RINGS
+template <int T> constexpr int MANY_ROWS_AHEAD = T == 128 ? 5 - RINGS : T == 64 ? 8 - 2 * RINGS : T == 32 ? 10 - 2 * RINGS : 12 - 3 * RINGS;
+template <int T> constexpr int MANY_WEIGHTS_AHEAD = T == 128 ? 5 + RINGS : T == 64 ? 8 + RINGS : T == 32 ? (RINGS ? 11 : 10) : 12;
+#else
+template <int T> constexpr int MANY_ROWS_AHEAD = T > 64 ? 5 : T > 32 ? 8 : T > 16 ? 10 : 12;
+template <int T> constexpr int MANY_WEIGHTS_AHEAD = MANY_ROWS_AHEAD<T>;
+#endif
+
 template <class Op, class D, int T> struct Many {
 	static constexpr int CONSUMERS = 256, HELPERS = T > 64 ? 64 : 32, THREADS = CONSUMERS + 64 + HELPERS;
-	// At most 128 registers up to 32 tokens, so that blocks of the rounding kernel fit beside.
-	static constexpr int BOUND = T > 32 ? THREADS : 512;
 	static constexpr int TILES = 8, UNITS = TILES / Op::R, OUTPUTS = TILES * 16, GROUPS_OF_TOKENS = T / TOKEN_GROUP;
 	static constexpr int ROWS = T * TOKEN_BLOCK_BYTES, WEIGHTS = TILES * TILE_BLOCK_BYTES; // bytes in a stage
 	using TokenInfo = typename Op::TokenInfo;
 	using Quad = typename Op::Quad;
 	// Shared memory: barriers, scales [T], token info [T], stages of activations, stages of weights, and an output
 	// tile's sums, float [T][128].
-	static constexpr int SCALES = 256, TOKEN_INFO = SCALES + T * 4, SUMS = T * OUTPUTS * 4;
-	static constexpr int HEADER = (TOKEN_INFO + 16 * T + 1023) / 1024 * 1024;
-	static constexpr int FIT = (227 * 1024 - HEADER - SUMS) / (ROWS + WEIGHTS), STAGES = FIT < 12 ? FIT : 12;
-	static constexpr int SUMS_AT = HEADER + STAGES * (ROWS + WEIGHTS), BYTES = SUMS_AT + SUMS;
-	static_assert(STAGES * 16 + 8 <= SCALES && STAGES >= 4 && sizeof(TokenInfo) <= 16, "in Go: manyShared");
+	static constexpr int SCALES = 512, TOKEN_INFO = SCALES + T * 4, SUMS = T * OUTPUTS * 4;
+	static constexpr int ROWS_AHEAD = MANY_ROWS_AHEAD<T>, WEIGHTS_AHEAD = MANY_WEIGHTS_AHEAD<T>;
+	static constexpr int ROWS_AT = (TOKEN_INFO + 16 * T + 1023) / 1024 * 1024, WEIGHTS_AT = ROWS_AT + ROWS_AHEAD * ROWS;
+	static constexpr int SUMS_AT = WEIGHTS_AT + WEIGHTS_AHEAD * WEIGHTS, BYTES = SUMS_AT + SUMS;
+	static_assert((ROWS_AHEAD + WEIGHTS_AHEAD) * 16 + 8 <= SCALES && BYTES <= 227 * 1024 && sizeof(TokenInfo) <= 16,
+		"in Go: manyShared");
 	static constexpr int EACH = CONSUMERS / (4 * UNITS); // tokens that all threads finish at once, four rows per thread
 	static constexpr int BATCH = 2;                      // of these, whose loads are in flight together
 
@@ -62,19 +70,42 @@ template <class Op, class D, int T> struct Many {
 		  tokenInfo(reinterpret_cast<TokenInfo *>(shared + TOKEN_INFO)), plan(a.plan), slice(blockIdx.y),
 		  first(blockIdx.x * plan.tokens), n(min(plan.tokens, in.n - first)), steps(in.cols / MMA_K) {}
 
-	__device__ __forceinline__ uint32_t full(int s) const { return shared + s * 16; }
-	__device__ __forceinline__ uint32_t empty(int s) const { return full(s) + 8; }
-	__device__ __forceinline__ uint32_t scalesReady() const { return full(STAGES); }
-	__device__ __forceinline__ uint32_t rows(int s) const { return shared + HEADER + s * ROWS; }
-	__device__ __forceinline__ uint32_t weights(int s) const { return shared + HEADER + STAGES * ROWS + s * WEIGHTS; }
+	// Ring is a ring of SIZE K blocks, of BYTES each from AT on, and a position in it with the phase of its barriers,
+	// which begin with number FIRST.
+	template <int SIZE, int FIRST, int AT, int BYTES> struct Ring {
+		const uint32_t shared;
+		int at = 0, phase = 0;
+
+		__device__ __forceinline__ Ring(uint32_t shared) : shared(shared) {}
+		__device__ __forceinline__ void next() {
+			if (++at == SIZE) at = 0, phase ^= 1;
+		}
+		__device__ __forceinline__ uint32_t full() const { return shared + (FIRST + at) * 16; }
+		__device__ __forceinline__ uint32_t empty() const { return full() + 8; }
+		__device__ __forceinline__ uint32_t place() const { return shared + AT + at * BYTES; }
+		// free_before says that the K block before has been read, if `any`.
+		__device__ __forceinline__ void free_before(bool any) const {
+			mbarrier_arrive_warp_if(any, shared + (FIRST + (at ? at - 1 : SIZE - 1)) * 16 + 8);
+		}
+		// take waits until the place is free.
+		__device__ __forceinline__ void take(int &taken) const {
+			if (taken < SIZE)
+				taken++;
+			else
+				mbarrier_wait(empty(), phase ^ 1);
+		}
+	};
+	using RowsRing = Ring<ROWS_AHEAD, 0, ROWS_AT, ROWS>;
+	using WeightsRing = Ring<WEIGHTS_AHEAD, ROWS_AHEAD, WEIGHTS_AT, WEIGHTS>;
+	__device__ __forceinline__ uint32_t scalesReady() const { return shared + (ROWS_AHEAD + WEIGHTS_AHEAD) * 16; }
 	__device__ __forceinline__ int token_groups() const { return (n + TOKEN_GROUP - 1) / TOKEN_GROUP; }
 
 	__device__ __forceinline__ void start_barriers() const {
 		if (elect_one()) {
 #pragma unroll
-			for (int i = 0; i < STAGES; i++) {
-				mbarrier_init(full(i), 1 + WARP_ARRIVALS);
-				mbarrier_init(empty(i), CONSUMERS / 32 * WARP_ARRIVALS);
+			for (int i = 0; i < ROWS_AHEAD + WEIGHTS_AHEAD; i++) {
+				mbarrier_init(shared + i * 16, i < ROWS_AHEAD ? 1 : WARP_ARRIVALS);
+				mbarrier_init(shared + i * 16 + 8, CONSUMERS / 32 * WARP_ARRIVALS);
 			}
 			mbarrier_init(scalesReady(), HELPERS / 32 * WARP_ARRIVALS);
 		}
@@ -100,21 +131,9 @@ template <class Op, class D, int T> struct Many {
 		return true;
 	}
 
-	struct Stage {
-		int at = 0, phase = 0;
-		__device__ __forceinline__ void next() {
-			if (++at == STAGES) at = 0, phase ^= 1;
-		}
-	};
-	__device__ __forceinline__ void take_stage(const Stage &c, int &taken) const {
-		if (taken < STAGES)
-			taken++;
-		else
-			mbarrier_wait(empty(c.at), c.phase ^ 1);
-	}
 	__device__ __forceinline__ void produce_activations() const {
 		if (threadIdx.x != CONSUMERS) return;
-		Stage c;
+		RowsRing c(shared);
 		int taken = 0;
 		const int bytes = token_groups() * GROUP_BYTES;
 		const size_t stride = (size_t)(a.rounded.tokens / TOKEN_GROUP) * GROUP_BYTES;
@@ -125,18 +144,17 @@ template <class Op, class D, int T> struct Many {
 			for (int partial = w.from; partial < w.end; partial++)
 #pragma unroll 1
 				for (int b = partial; b < plan.kBlocks; b += PARTIALS, c.next()) {
-					take_stage(c, taken);
-					mbarrier_expect(full(c.at), bytes);
-					bulk_copy(EVICT_LAST, rows(c.at), from + b * stride, bytes, full(c.at));
+					c.take(taken);
+					mbarrier_expect(c.full(), bytes);
+					bulk_copy(EVICT_LAST, c.place(), from + b * stride, bytes, c.full());
 				}
 		} while (advance(w));
 	}
 
-	// produce_weights copies weights, up to STAGES K blocks ahead, with zeros for missing steps. They may be copied
-	// before pdl_wait.
+	// produce_weights copies weights, with zeros for missing steps. They may be copied before pdl_wait.
 	__device__ __forceinline__ void produce_weights() const {
 		const int lane = threadIdx.x % 32;
-		Stage c;
+		WeightsRing c(shared);
 		int taken = 0;
 		Part w = begin();
 		do {
@@ -150,9 +168,9 @@ template <class Op, class D, int T> struct Many {
 			for (int partial = w.from; partial < w.end; partial++)
 #pragma unroll 1
 				for (int b = partial; b < plan.kBlocks; b += PARTIALS, c.next()) {
-					take_stage(c, taken);
+					c.take(taken);
 					const int bytes = min(BLOCK_STEPS, steps - b * BLOCK_STEPS) * 512;
-					const uint32_t to = weights(c.at);
+					const uint32_t to = c.place();
 					if (bytes < TILE_BLOCK_BYTES) {
 #pragma unroll 1
 						for (int i = lane * 16; i < WEIGHTS; i += 512)
@@ -160,13 +178,13 @@ template <class Op, class D, int T> struct Many {
 						__syncwarp();
 					}
 					if (elect_one()) {
-						mbarrier_expect(full(c.at), TILES * bytes);
+						mbarrier_expect(c.full(), TILES * bytes);
 #pragma unroll
 						for (int i = 0; i < TILES; i++)
 							bulk_copy(EVICT_FIRST, to + i * TILE_BLOCK_BYTES, from[i] + (size_t)b * TILE_BLOCK_BYTES, bytes,
-								full(c.at));
+								c.full());
 					} else if (WARP_ARRIVALS > 1) {
-						mbarrier_arrive(full(c.at));
+						mbarrier_arrive(c.full());
 					}
 				}
 		} while (advance(w));
@@ -190,7 +208,8 @@ template <class Op, class D, int T> struct Many {
 			if (threadIdx.x % 32 == 0) const_cast<float *>(a.rounded.scales)[first + t] = scale;
 			arrive(scale_counter());
 		}
-		meet(scale_counter(), n, plan.slices * WARPS);
+		await(scale_counter(), n);
+		leave(scale_counter(), plan.slices * WARPS);
 	}
 	// The counters of scales come after those of slices.
 	__device__ __forceinline__ uint32_t *scale_counter() const {
@@ -229,7 +248,8 @@ template <class Op, class D, int T> struct Many {
 
 	// consume multiplies: each warp has 16 outputs of each output tile.
 	__device__ __forceinline__ void consume() const {
-		Stage c;
+		RowsRing rows(shared);
+		WeightsRing weights(shared);
 		float sum[T / 2], group[T / 2];
 		bool waited = false;
 		Part w = begin();
@@ -238,7 +258,7 @@ template <class Op, class D, int T> struct Many {
 			for (int partial = w.from; partial < w.end; partial++) {
 #pragma unroll
 				for (int e = 0; e < T / 2; e++) sum[e] = 0;
-				multiply(sum, partial, c);
+				multiply(sum, partial, rows, weights);
 				if (plan.perTile)
 					share_partial(w, partial, sum, group);
 				else
@@ -249,34 +269,36 @@ template <class Op, class D, int T> struct Many {
 			else if (w.end < PARTIALS)
 				pass_on(w, group);
 			else
-				finish(w.tile, 0, n, waited);
+				finish_tile({w.tile, 0, n}, waited);
 		} while (advance(w));
 	}
 
-	__device__ __forceinline__ void multiply(float (&sum)[T / 2], int partial, Stage &c) const {
-		const uint32_t mine = weights(0) + threadIdx.x / 32 * TILE_BLOCK_BYTES + threadIdx.x % 32 * 16;
-		const uint64_t descriptor = wgmma_descriptor(rows(0));
+	__device__ __forceinline__ void multiply(
+		float (&sum)[T / 2], int partial, RowsRing &rows, WeightsRing &weights) const {
+		const uint32_t mine = threadIdx.x / 32 * TILE_BLOCK_BYTES + threadIdx.x % 32 * 16;
+		const uint64_t descriptor = wgmma_descriptor(shared + ROWS_AT);
 		uint4 v[BLOCK_STEPS];
 		if (partial >= plan.kBlocks) return;
 		wgmma_pin(sum);
 #pragma unroll 1
 		for (int b = partial; b < plan.kBlocks; b += PARTIALS) {
-			mbarrier_wait(full(c.at), c.phase);
+			mbarrier_wait(weights.full(), weights.phase);
+			mbarrier_wait(rows.full(), rows.phase);
 #pragma unroll
 			for (int j = 0; j < BLOCK_STEPS; j++) {
-				v[j] = load_shared(mine + c.at * WEIGHTS + j * 512);
+				v[j] = load_shared(weights.place() + mine + j * 512);
 				wgmma_fence();
-				const uint32_t low = (uint32_t)descriptor + c.at * (ROWS / 16) + j * (MMA_K * 2 / 16);
+				const uint32_t low = (uint32_t)descriptor + rows.at * (ROWS / 16) + j * (MMA_K * 2 / 16);
 				wgmma<D, T>(sum, v[j], descriptor & 0xffffffff00000000 | low);
 				wgmma_commit();
 				wgmma_wait<3>();
-				if (j == 2) mbarrier_arrive_warp_if(b > partial, empty(c.at ? c.at - 1 : STAGES - 1));
+				if (j == 2) weights.free_before(b > partial), rows.free_before(b > partial);
 			}
-			c.next();
+			weights.next(), rows.next();
 		}
 		wgmma_wait<0>();
 		wgmma_pin(sum);
-		mbarrier_arrive_warp_if(true, empty(c.at ? c.at - 1 : STAGES - 1));
+		weights.free_before(true), rows.free_before(true);
 	}
 
 	// staged returns the address of an output of a token of the sums in shared memory. The first row tiles of all units
@@ -352,13 +374,14 @@ template <class Op, class D, int T> struct Many {
 		__syncwarp();
 		if (threadIdx.x % 32 == 0) increment_release(counter);
 	}
-	// meet waits until `count` warps have arrived. The last of `leave` warps that do so resets the counters.
-	static __device__ __forceinline__ void meet(uint32_t *counter, int count, int leave) {
-		if (threadIdx.x % 32 == 0) {
-			wait_for_count(counter, count);
-			if (atomicInc(counter + 1, leave - 1) == leave - 1) *counter = 0;
-		}
+	// await waits until `count` warps have arrived.
+	static __device__ __forceinline__ void await(uint32_t *counter, int count) {
+		if (threadIdx.x % 32 == 0) wait_for_count(counter, count);
 		__syncwarp();
+	}
+	// leave comes after it. The last of `count` warps that leave resets the counters.
+	static __device__ __forceinline__ void leave(uint32_t *counter, int count) {
+		if (threadIdx.x % 32 == 0 && atomicInc(counter + 1, count - 1) == count - 1) *counter = 0;
 	}
 
 	// pass_on stores the state of a begun output tile: the sum of its groups, and its begun group.
@@ -375,7 +398,8 @@ template <class Op, class D, int T> struct Many {
 	}
 	// await_slice waits for what the slice before leaves of an output tile.
 	__device__ __forceinline__ void await_slice() const {
-		meet(arrival(slice - 1), CONSUMERS / 32, CONSUMERS / 32);
+		await(arrival(slice - 1), CONSUMERS / 32);
+		leave(arrival(slice - 1), CONSUMERS / 32);
 	}
 	// take_group waits for it, and loads the begun group.
 	__device__ __forceinline__ void take_group(const Part &w, float (&v)[T / 2]) const {
@@ -416,8 +440,10 @@ template <class Op, class D, int T> struct Many {
 		arrive(counter);
 		const int which = slice - w.tile * plan.perTile, all = token_groups();
 		const int from = __umulhi(all * which, plan.inverse), to = __umulhi(all * (which + 1), plan.inverse);
-		meet(counter, CONSUMERS / 32 * plan.perTile, CONSUMERS / 32 * plan.perTile);
-		if (from == to) return;
+		const Share share = {w.tile, from * TOKEN_GROUP, min(n, to * TOKEN_GROUP)};
+		Quad quad[BATCH];
+		if (from < to) begin_finish(share, waited, quad);
+		await(counter, CONSUMERS / 32 * plan.perTile);
 		const int thread = opaque((int)threadIdx.x), lane = thread % 32, warp = thread >> 5, per = planes_per_group();
 		const int row = (warp % Op::R * UNITS + warp / Op::R) * 16 + lane / 4;
 		const float4 *const p = opaque(plane(w.tile * planes_per_tile()));
@@ -438,42 +464,72 @@ template <class Op, class D, int T> struct Many {
 			store_shared(staged(token, row + 8), total.z);
 			store_shared(staged(token + 1, row + 8), total.w);
 		}
-		finish(w.tile, from * TOKEN_GROUP, min(n, to * TOKEN_GROUP), waited);
+		leave(counter, CONSUMERS / 32 * plan.perTile);
+		if (from < to) finish(share, quad);
 	}
 
 	static __device__ __forceinline__ void sync_consumers() { named_barrier_sync<CONSUMERS>(1); }
 
-	// finish passes the sums of tokens from to end-1 of an output tile to the op, four rows of a token per thread.
-	__device__ __forceinline__ void finish(int tile, int from, int end, bool &waited) const {
+	// Share is what a block finishes of an output tile: tokens from to end-1.
+	struct Share {
+		int tile, from, end;
+	};
+	__device__ __forceinline__ void finish_tile(const Share &share, bool &waited) const {
+		Quad quad[BATCH];
+		begin_finish(share, waited, quad);
+		finish(share, quad);
+	}
+	// A thread's four rows of an output tile, and its first token.
+	struct Mine {
+		int which, row, token, unit;
+		bool valid;
+	};
+	__device__ __forceinline__ Mine mine_of(const Share &share) const {
+		const int thread = opaque((int)threadIdx.x), which = thread / 4 % UNITS;
+		const int unit = plan.firstUnit + share.tile * UNITS + which;
+		return {which, thread % 4 * 4, share.from + thread / (4 * UNITS), unit, unit < plan.endUnit};
+	}
+	__device__ __forceinline__ typename Op::UnitRows rows_of(const Mine &mine) const {
+		return typename Op::UnitRows(op.o, mine.valid ? mine.unit : plan.firstUnit, mine.row);
+	}
+	// look_up loads what a thread's tokens from i on need beside their sums; past the end, what the last one needs.
+	__device__ __forceinline__ void look_up(
+		const Share &share, const typename Op::UnitRows &rows, int i, Quad (&quad)[BATCH]) const {
+#pragma unroll
+		for (int b = 0; b < BATCH; b++) {
+			const int t = min(i + b * EACH, share.end - 1);
+			quad[b].template look_up<true>(op.o, rows, first + t, tokenInfo[t]);
+		}
+	}
+	// begin_finish does so for a thread's first tokens.
+	__device__ __forceinline__ void begin_finish(const Share &share, bool &waited, Quad (&quad)[BATCH]) const {
 		if (!waited) mbarrier_wait(scalesReady(), 0);
 		waited = true;
-		const int thread = opaque((int)threadIdx.x);
-		const int which = thread / 4 % UNITS, row = thread % 4 * 4, mine = thread / (4 * UNITS);
-		const int unit = plan.firstUnit + tile * UNITS + which;
-		const bool valid = unit < plan.endUnit;
-		const typename Op::UnitRows rows(op.o, valid ? unit : plan.firstUnit, row);
-		const int k = unit * 16 + row;
+		const Mine mine = mine_of(share);
+		look_up(share, rows_of(mine), mine.token, quad);
+	}
+
+	// finish passes a share's sums to the op, four rows of a token per thread, after begin_finish.
+	__device__ __forceinline__ void finish(const Share &share, Quad (&quad)[BATCH]) const {
+		const Mine mine = mine_of(share);
+		const typename Op::UnitRows rows = rows_of(mine);
+		const int k = mine.unit * 16 + mine.row;
 		const bool handsOver = Op::HANDS_OVER && a.handover.rows;
 		float4 norm = {1, 1, 1, 1};
-		if (handsOver && a.handover.norm && valid) norm = load_constant(a.handover.norm + k);
+		if (handsOver && a.handover.norm && mine.valid) norm = load_constant(a.handover.norm + k);
 		sync_consumers();
 #pragma unroll 1
-		for (int i = from + mine; i - mine < end; i += BATCH * EACH) {
-			Quad quad[BATCH];
+		for (int i = mine.token; i - mine.token < share.end - share.from; i += BATCH * EACH) {
+			if (i > mine.token) look_up(share, rows, i, quad);
 #pragma unroll
 			for (int b = 0; b < BATCH; b++) {
-				const int t = min(i + b * EACH, end - 1);
-				quad[b].template look_up<true>(op.o, rows, first + t, tokenInfo[t]);
-			}
-#pragma unroll
-			for (int b = 0; b < BATCH; b++) {
-				const int t = min(i + b * EACH, end - 1);
-				const bool exists = valid && i + b * EACH < end;
+				const int t = min(i + b * EACH, share.end - 1);
+				const bool exists = mine.valid && i + b * EACH < share.end;
 				const float scale = Op::NORMED ? load_shared_float(shared + SCALES + t * 4) : 1.f;
 				float4 y[Op::R];
 #pragma unroll
 				for (int r = 0; r < Op::R; r++)
-					y[r] = times(load_shared_float4(staged(t, r * UNITS * 16 + which * 16 + row)),
+					y[r] = times(load_shared_float4(staged(t, r * UNITS * 16 + mine.which * 16 + mine.row)),
 						{scale, scale, scale, scale});
 				const float4 v = quad[b].finish(op.o, rows, first + t, tokenInfo[t], y, handsOver, exists);
 				if (handsOver && exists)

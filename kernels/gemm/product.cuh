@@ -61,7 +61,7 @@
 	REEL_KERNEL(name, (WgmmaGemm<Op, D, M, G, T>::THREADS), 1, (wgmma_gemm<Op, D, M, G, T>(a)), \
 	            const __grid_constant__ WgmmaArgs<Op> a)
 #define REEL_MANY(name, Op, D, T)                                                     \
-	REEL_KERNEL(name##_many##T, (Many<Op, D, T>::BOUND), 1, (many<Op, D, T>(a)), \
+	REEL_KERNEL(name##_many##T, (Many<Op, D, T>::THREADS), 1, (many<Op, D, T>(a)), \
 	            const __grid_constant__ ManyArgs<Op> a)
 #define REEL_STREAM_K(name, Op, D, T, STAGES)                                                            \
 	REEL_KERNEL(name, (StreamK<Op, D, T, STAGES>::THREADS), 1, (stream_k<Op, D, T, STAGES>(a)), \
