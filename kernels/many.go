@@ -100,17 +100,21 @@ func cutLongest(tiles, most int) (starts []partStart) {
 	return starts
 }
 
-// manyRows are the most rows per block of the kernels of many generated rows.
-var manyRows = []int{16, 32, 64, 128}
+// manyKernel is a kernel of many generated rows: the most rows of a block, and the K blocks of rows and of weights that
+// it has in shared memory.
+type manyKernel struct{ rows, rowsAhead, weightsAhead int }
 
-// manyTile returns the rows per block for n rows.
-func manyTile(n int) int {
-	for _, rows := range manyRows {
-		if n <= rows {
-			return rows
+// manyKernels are those of REEL_PRODUCT_OF in gemm/product.cuh.
+var manyKernels = []manyKernel{{16, 12, 12}, {32, 10, 10}, {64, 8, 8}, {128, 5, 5}}
+
+// manyKernelOf returns the kernel for n rows.
+func manyKernelOf(n int) manyKernel {
+	for _, k := range manyKernels {
+		if n <= k.rows {
+			return k
 		}
 	}
-	return manyRows[len(manyRows)-1]
+	return manyKernels[len(manyKernels)-1]
 }
 
 // mostManyRows is the most rows that these kernels compute: blocks for all of them run side by side.
@@ -119,19 +123,19 @@ const mostManyRows = 1024
 // manyBytes bounds the part of [Workspace].Partials that such a kernel uses for n rows: the counters, and two planes
 // of float32 [rows][128] for each block.
 func manyBytes(n int) int64 {
-	return ArrivalBytes + 2*int64(tune.MaxWorkSlices)*streamKTiles*tileRows*int64(manyTile(n))*4
+	return ArrivalBytes + 2*int64(tune.MaxWorkSlices)*streamKTiles*tileRows*int64(manyKernelOf(n).rows)*4
 }
 
-// manyThreads and manyShared are the threads, and the bytes of shared memory, of the kernel of so many rows per block.
-func manyThreads(rows int) int {
-	if rows > 64 { // a whole warpgroup of helpers, which gives its registers to the others
+// threads returns the threads of a block.
+func (k manyKernel) threads() int {
+	if k.rows > 64 { // a whole warpgroup of helpers, which gives its registers to the others
 		return 384
 	}
 	return 352
 }
 
-func manyShared(rows int) int {
-	const outputs = streamKTiles * tileRows
-	header, sums, stage := roundUp1024(256+20*rows), outputs*rows*4, (outputs+rows)*2*kBlockCols
-	return header + min((227<<10-header-sums)/stage, 12)*stage + sums
+// shared returns the bytes of shared memory of a block: what its epilogue looks up, both rings, and sums.
+func (k manyKernel) shared() int {
+	const outputs, row = streamKTiles * tileRows, 2 * kBlockCols
+	return roundUp1024(512+20*k.rows) + k.rowsAhead*k.rows*row + k.weightsAhead*outputs*row + 4*outputs*k.rows
 }

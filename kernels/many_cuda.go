@@ -5,6 +5,7 @@ package kernels
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"reel.internal/reel/kernels/device/cuda"
 	"reel.internal/reel/kernels/internal/tune"
@@ -14,20 +15,15 @@ import (
 var manyVariants = newManyVariants()
 
 func newManyVariants() (all []variant) {
-	for _, rows := range manyRows {
-		all = append(all, variant{fmt.Sprintf("_many%d", rows), streamKTiles, rows, manyThreads(rows), manyShared(rows)})
+	for _, k := range manyKernels {
+		all = append(all, variant{fmt.Sprintf("_many%d", k.rows), streamKTiles, k.rows, k.threads(), k.shared()})
 	}
 	return all
 }
 
 // manyVariant returns the variant for n rows.
 func manyVariant(n int) *variant {
-	for i := range manyVariants {
-		if v := &manyVariants[i]; v.tokens == manyTile(n) {
-			return v
-		}
-	}
-	return nil
+	return &manyVariants[slices.Index(manyKernels, manyKernelOf(n))]
 }
 
 // canMany reports whether p's rows can go through the kernels of many generated rows.

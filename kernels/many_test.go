@@ -67,3 +67,12 @@ func TestSlicesOf7B(t *testing.T) {
 		}
 	}
 }
+
+// A block of every kernel of many rows fits into an SM's shared memory.
+func TestManyKernelsFit(t *testing.T) {
+	for _, k := range manyKernels {
+		if n := k.shared(); n > 227<<10 {
+			t.Errorf("%+v: %d bytes", k, n)
+		}
+	}
+}

@@ -31,16 +31,8 @@ template <class Op> struct ManyArgs {
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// K blocks of activations and of weights in shared memory.
-#ifdef RINGS
-template <int T> constexpr int MANY_ROWS_AHEAD = T == 128 ? 5 - RINGS : T == 64 ? 8 - 2 * RINGS : T == 32 ? 10 - 2 * RINGS : 12 - 3 * RINGS;
-template <int T> constexpr int MANY_WEIGHTS_AHEAD = T == 128 ? 5 + RINGS : T == 64 ? 8 + RINGS : T == 32 ? (RINGS ? 11 : 10) : 12;
-#else
-template <int T> constexpr int MANY_ROWS_AHEAD = T > 64 ? 5 : T > 32 ? 8 : T > 16 ? 10 : 12;
-template <int T> constexpr int MANY_WEIGHTS_AHEAD = MANY_ROWS_AHEAD<T>;
-#endif
-
-template <class Op, class D, int T> struct Many {
+// Many has ROWS_AHEAD K blocks of activations and WEIGHTS_AHEAD of weights in shared memory.
+template <class Op, class D, int T, int ROWS_AHEAD, int WEIGHTS_AHEAD> struct Many {
 	static constexpr int CONSUMERS = 256, HELPERS = T > 64 ? 64 : 32, THREADS = CONSUMERS + 64 + HELPERS;
 	static constexpr int TILES = 8, UNITS = TILES / Op::R, OUTPUTS = TILES * 16, GROUPS_OF_TOKENS = T / TOKEN_GROUP;
 	static constexpr int ROWS = T * TOKEN_BLOCK_BYTES, WEIGHTS = TILES * TILE_BLOCK_BYTES; // bytes in a stage
@@ -49,7 +41,6 @@ template <class Op, class D, int T> struct Many {
 	// Shared memory: barriers, scales [T], token info [T], stages of activations, stages of weights, and an output
 	// tile's sums, float [T][128].
 	static constexpr int SCALES = 512, TOKEN_INFO = SCALES + T * 4, SUMS = T * OUTPUTS * 4;
-	static constexpr int ROWS_AHEAD = MANY_ROWS_AHEAD<T>, WEIGHTS_AHEAD = MANY_WEIGHTS_AHEAD<T>;
 	static constexpr int ROWS_AT = (TOKEN_INFO + 16 * T + 1023) / 1024 * 1024, WEIGHTS_AT = ROWS_AT + ROWS_AHEAD * ROWS;
 	static constexpr int SUMS_AT = WEIGHTS_AT + WEIGHTS_AHEAD * WEIGHTS, BYTES = SUMS_AT + SUMS;
 	static_assert((ROWS_AHEAD + WEIGHTS_AHEAD) * 16 + 8 <= SCALES && BYTES <= 227 * 1024 && sizeof(TokenInfo) <= 16,
@@ -541,8 +532,9 @@ template <class Op, class D, int T> struct Many {
 	}
 };
 
-template <class Op, class D, int T> __device__ __forceinline__ void many(const ManyArgs<Op> &a) {
-	using Block = Many<Op, D, T>;
+template <class Op, class D, int T, int ROWS_AHEAD, int WEIGHTS_AHEAD>
+__device__ __forceinline__ void many(const ManyArgs<Op> &a) {
+	using Block = Many<Op, D, T, ROWS_AHEAD, WEIGHTS_AHEAD>;
 	extern __shared__ __align__(1024) char manyShared[];
 	const Op op(a.op);
 	const Block b(op, a, manyShared);

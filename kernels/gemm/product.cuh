@@ -60,8 +60,8 @@
 #define REEL_WGMMA(name, Op, D, M, G, T)                                                                \
 	REEL_KERNEL(name, (WgmmaGemm<Op, D, M, G, T>::THREADS), 1, (wgmma_gemm<Op, D, M, G, T>(a)), \
 	            const __grid_constant__ WgmmaArgs<Op> a)
-#define REEL_MANY(name, Op, D, T)                                                     \
-	REEL_KERNEL(name##_many##T, (Many<Op, D, T>::THREADS), 1, (many<Op, D, T>(a)), \
+#define REEL_MANY(name, Op, D, T, ROWS, WEIGHTS)                                                                        \
+	REEL_KERNEL(name##_many##T, (Many<Op, D, T, ROWS, WEIGHTS>::THREADS), 1, (many<Op, D, T, ROWS, WEIGHTS>(a)), \
 	            const __grid_constant__ ManyArgs<Op> a)
 #define REEL_STREAM_K(name, Op, D, T, STAGES)                                                            \
 	REEL_KERNEL(name, (StreamK<Op, D, T, STAGES>::THREADS), 1, (stream_k<Op, D, T, STAGES>(a)), \
@@ -84,7 +84,7 @@
 	REEL_CODES_MANY_OF(name##_ring32, Op, F, 4)
 #else
 #define REEL_WGMMA(name, Op, D, M, G, T)
-#define REEL_MANY(name, Op, D, T)
+#define REEL_MANY(name, Op, D, T, ROWS, WEIGHTS)
 #define REEL_STREAM_K(name, Op, D, T, STAGES)
 #define REEL_STREAM_K_CODES(name, Op, F, T)
 #define REEL_CODES_RING8(format, F, name, Op)
@@ -131,10 +131,10 @@ template <class Op> constexpr int ROWS_AHEAD = Op::PERSISTENT_SKINNY == 2 ? 1 : 
 	REEL_OP_KERNEL(name##_tiled64, Op, TILED_THREADS, 1, (tiled<Op, D, 1>(Op{a})))                           \
 	REEL_WGMMA(name##_wgmma64, Op, D, 1, 4, 64)                                                              \
 	REEL_WGMMA(name##_wgmma104, Op, D, 2, 1, 104)                                                            \
-	REEL_MANY(name, Op, D, 16)                                                                               \
-	REEL_MANY(name, Op, D, 32)                                                                               \
-	REEL_MANY(name, Op, D, 64)                                                                               \
-	REEL_MANY(name, Op, D, 128)
+	REEL_MANY(name, Op, D, 16, 12, 12)                                                                       \
+	REEL_MANY(name, Op, D, 32, 10, 10)                                                                       \
+	REEL_MANY(name, Op, D, 64, 8, 8)                                                                         \
+	REEL_MANY(name, Op, D, 128, 5, 5)
 
 #define REEL_PRODUCT(name, Op, U)             \
 	REEL_PRODUCT_OF(name##_bf16, Op, BF16, U) \
