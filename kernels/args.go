@@ -69,6 +69,15 @@ type streamKArgs[T any] struct {
 	plan               slicePlan
 }
 
+// manyArgs mirrors ManyArgs.
+type manyArgs[T any] struct {
+	op             T
+	rounded        roundedInput
+	handover       handoverArgs
+	sums, arrivals uint64
+	plan           slicePlan
+}
+
 // codesArgs mirrors CodesArgs.
 type codesArgs[T any] struct {
 	op                           T

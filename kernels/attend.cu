@@ -323,7 +323,7 @@ __device__ __forceinline__ void attend(const Args &a, const Logits &logits = {})
 			if (!last)
 				run[i] = all;
 			else
-				a.out[tile.index(a, entry) * a.dim + element] = all.sum / all.weight;
+				attend_write(a, tile.index(a, entry), element, all.sum / all.weight);
 		}
 	};
 	// The only place with loads of keys and values. If registers were loaded at two places, the

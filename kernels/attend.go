@@ -20,7 +20,7 @@ type Attend struct {
 	Rows  Rows
 	Slots Slots
 	KV    KV
-	// Out is float32 [T][Heads*HeadDim], or with KV.Values [T][Heads*Values], unless Handover.Rounded takes the results.
+	// Out is float32 [T][Heads*HeadDim], or with KV.Values [T][Heads*Values], unless Handover.Rounded takes those of a prefill pass.
 	Out device.Buffer
 	// Workspace is [AttendWorkspaceBytes] or [LatentWorkspaceBytes] bytes, zero at first, that a GPU keeps from one Attend
 	// to the next. No two may run at once with the same one. The host needs none.
@@ -49,7 +49,7 @@ type Attend struct {
 	// Post is the post-processing of a QKV with DeferRoPE, or none. It is for the decode class, and
 	// each row must be the only one of its sequence. Q is not changed.
 	Post     QKPost
-	Handover Handover // of the prefill class; InputIsRounded and Norm are unused
+	Handover Handover // InputIsRounded and Norm are unused
 }
 
 // On a GPU a row's positions are cut into splits of attendSplit, or half of it for heads larger than 128; in prefill of

@@ -60,6 +60,9 @@ func (o Attend) CUDA(q *cuda.Queue) error {
 	g, splits := o.grid(q.SMs())
 	kernels := &attendBySize[(o.KV.HeadDim-1)/32]
 	args := o.args(q, o.groupRows(), 1, splitsOf(o.Slots.Context, attendSplitOf(o.KV.HeadDim)))
+	if o.T > skinny8.tokens { // fewer rows are read as float32
+		o.setHandover(q, &args)
+	}
 	switch {
 	case o.hasLogits():
 		return o.launchLogits(q, &kernels.logits, g, args)

@@ -108,7 +108,7 @@ func (o Attend) prefillBlocks(hopper bool) int {
 	return 2
 }
 
-// setHandover redirects the results to o.Handover, if the GPU's products read them there.
+// setHandover has the results go to o.Handover, if the GPU's products read them there.
 func (o Attend) setHandover(q *cuda.Queue, args *attendArgs) {
 	cols := o.Heads * o.KV.HeadDim
 	if cols%128 != 0 || !canRound(q, o.Handover.Rounded, o.T, cols) {

@@ -52,7 +52,7 @@ struct GateUp {
 		__device__ __forceinline__ UnitRows(const Args &, int unit, int row) : row(unit * 16 + row) {}
 	};
 	struct Quad {
-		__device__ __forceinline__ void look_up(const Args &, const UnitRows &, int, const TokenInfo &) {}
+		template <bool = false> __device__ __forceinline__ void look_up(const Args &, const UnitRows &, int, const TokenInfo &) {}
 		// A result that is handed over to the next product need not be stored as float32.
 		__device__ __forceinline__ float4 finish(const Args &o, const UnitRows &rows, int t, const TokenInfo &,
 			const float4 (&y)[2], bool handsOver, bool exists) const {

@@ -20,7 +20,7 @@ type GateUp struct {
 	Gate, Up   Weight        // [inner][hidden]
 	Out        device.Buffer // out: float32 [T][inner], unless Handover.Rounded takes the results
 	Workspace  Workspace
-	Handover   Handover // of the prefill class; Norm is none
+	Handover   Handover // Norm is none
 	T          int
 	Eps        float32
 	Class      Class

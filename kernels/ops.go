@@ -40,29 +40,29 @@ type Workspace struct {
 	// Rounded is [RoundedBytes] bytes: the input rows rounded to the weights' type. Without
 	// it each block rounds the rows again.
 	Rounded device.Buffer
-	// Partials is [PartialsBytes] bytes: split-K partials and arrival counters of the
-	// prefill class. It must hold zeros at first, and kernels leave the counters at zero.
+	// Partials is [PartialsBytes] bytes: sums that blocks leave for one another, and arrival counters, of the
+	// prefill class and of many generated rows. It must hold zeros at first, and kernels leave the counters at zero.
 	Partials device.Buffer
 }
 
-// Handover passes rounded rows from one op to the next in a prefill pass, on GPUs that
-// round activations. Otherwise a product rounds its input rows in a launch of their own.
+// Handover passes rounded rows from one op to the next, on GPUs that round activations: in a prefill pass, and of many
+// rows in the decode class. Otherwise a product rounds its input rows in a launch of their own, or itself.
 // The zero value hands over nothing.
 type Handover struct {
 	// InputIsRounded: the fused epilogue of the op before left this op's input rows in
 	// Workspace.Rounded.
 	InputIsRounded bool
 	// Rounded is Workspace.Rounded of the next product: the fused epilogue writes the
-	// results there. Attend and GateUp then do not write Out. Or none.
+	// results there. GateUp and prefill's Attend then do not write Out. Or none.
 	Rounded device.Buffer
 	Norm    device.Buffer // float32 [columns]: the norm that the next product applies to its input; or none
 	DType   DType         // of the next product's rows; only Attend reads it, as a product assumes its own type
 }
 
-// HandoverType returns the type in which products over all of the weights take and leave handed-over rows, or 0 if
-// they cannot. Of quantised weights only stream-K can.
-func HandoverType(weights ...Weight) DType {
-	if streamsCodes(weights) {
+// HandoverType returns the type in which products of a class over all of the weights take and leave handed-over rows, or
+// 0 if they cannot. Of quantised weights only stream-K can.
+func (c Class) HandoverType(weights ...Weight) DType {
+	if c == Prefill && streamsCodes(weights) {
 		return F16
 	}
 	t := formats[weights[0].DType].packed
@@ -74,10 +74,10 @@ func HandoverType(weights ...Weight) DType {
 	return t
 }
 
-// HandsOver reports whether a product over some weights can hand its results over to one over others.
-func HandsOver(from, to []Weight) bool {
-	t := HandoverType(to...)
-	return t != 0 && t == HandoverType(from...)
+// HandsOver reports whether a product of a class over some weights can hand its results over to one over others.
+func (c Class) HandsOver(from, to []Weight) bool {
+	t := c.HandoverType(to...)
+	return t != 0 && t == c.HandoverType(from...)
 }
 
 // RoundedBytes returns the size of [Workspace].Rounded for a product over n rows of cols

@@ -128,6 +128,9 @@ func launch[T any](q *cuda.Queue, p productLaunch, args T) error {
 		}
 	}
 	n, v := int(p.in.n), p.fewRows()
+	if (v == nil || v == &skinny16) && p.canMany(q) {
+		return launchMany(q, p, kind, args)
+	}
 	if v == nil && p.canRound(q) {
 		r, err := p.round(q, kind)
 		if err != nil {

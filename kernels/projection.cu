@@ -55,8 +55,14 @@ struct Projection {
 		static __device__ __forceinline__ float4 *x(const Args &o, const UnitRows &rows, int t) {
 			return reinterpret_cast<float4 *>(o.x + (size_t)t * o.rows + rows.row);
 		}
+		// Stream-K's registers are full: there, reel_projection_begin came before. DECODE: it did not.
+		template <bool DECODE = false>
 		__device__ __forceinline__ void look_up(const Args &o, const UnitRows &rows, int t, const TokenInfo &) {
-			old = *x(o, rows, t); // stream-K's registers are full: reel_projection_begin came before
+			if (!DECODE || !o.stores)
+				old = *x(o, rows, t);
+			else
+				old = {0, 0, 0, 0};
+			if (DECODE && o.bias) old = add(old, *reinterpret_cast<const float4 *>(o.bias + rows.row));
 		}
 		__device__ __forceinline__ float4 finish(const Args &o, const UnitRows &rows, int t, const TokenInfo &,
 			const float4 (&y)[1], bool, bool exists) const {

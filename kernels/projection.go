@@ -20,7 +20,7 @@ type Projection struct {
 	RowIndex  device.Buffer
 	Bias      device.Buffer // float32 [hidden], or none
 	Workspace Workspace
-	Handover  Handover // of the prefill class
+	Handover  Handover
 	T         int
 	Class     Class
 	Name      ProjectionName

@@ -153,7 +153,7 @@ struct QKV {
 	struct Quad {
 		float4 rope[2]; // cos and sin of two rows each
 
-		__device__ __forceinline__ void look_up(const Args &o, const UnitRows &rows, int, const TokenInfo &token) {
+		template <bool = false> __device__ __forceinline__ void look_up(const Args &o, const UnitRows &rows, int, const TokenInfo &token) {
 			rope[0] = rope[1] = {1, 0, 1, 0};
 			if (!rows.rotated) return;
 			const float4 *table =

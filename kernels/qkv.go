@@ -26,7 +26,7 @@ type QKV struct {
 	Out        device.Buffer // out: float32 [T][heads*HeadDim]: q
 	BeforeRoPE KVBeforeRoPE  // with biases or norms of q and k: a GPU needs it for them, and DeferRoPE
 	Workspace  Workspace
-	Handover   Handover // of the prefill class; Rounded is none
+	Handover   Handover // Rounded is none
 
 	T, Layer, Hidden, Heads int
 	Eps                     float32

@@ -169,7 +169,7 @@ const maxStreamKTokens = 208
 
 // PartialsBytes returns the size of [Workspace].Partials for a product over n rows of cols
 // columns; outputs are the rows of each of its weights. The size is that of the arrival
-// counters, then float32 [slices][tokens][128] partials.
+// counters, then float32 [slices][tokens][128] partials, or what the kernels of many generated rows use.
 func PartialsBytes(n, cols int, outputs ...int) int64 {
 	tiles := 0
 	for _, rows := range outputs {
@@ -182,5 +182,5 @@ func partialsBytes(n, rowTiles, cols int) int64 {
 	// Weights of different formats have slices of their own, which may be more than those of all together.
 	slices := mostSlices(splitsOf(rowTiles, streamKTiles), splitsOf(cols, kBlockCols))
 	tokens := splitsOf(n, maxStreamKTokens) * maxStreamKTokens
-	return ArrivalBytes + int64(slices)*streamKTiles*tileRows*int64(tokens)*4
+	return max(ArrivalBytes+int64(slices)*streamKTiles*tileRows*int64(tokens)*4, manyBytes(n))
 }

@@ -32,7 +32,7 @@ func TestHandoverOfCodes(t *testing.T) {
 		{[]Weight{row(F16)}, []Weight{row(F16), row(F16)}, true}, {[]Weight{row(F32)}, []Weight{row(BF16)}, true},
 		{[]Weight{row(F16)}, []Weight{row(F16), row(BF16)}, false},
 	} {
-		if got := HandsOver(test.from, test.to); got != test.want {
+		if got := Prefill.HandsOver(test.from, test.to); got != test.want {
 			t.Errorf("%v to %v: %t", test.from, test.to, got)
 		}
 	}

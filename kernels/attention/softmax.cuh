@@ -22,8 +22,7 @@ struct AttendArgs {
 	int32_t join;                     // prefill: tiles that share their splits if the context is long
 	int32_t visible;                  // positions that a row sees, its own included
 	int32_t f16;                      // whether rounded holds float16 rather than bfloat16
-	// prefill: if not null, results go here as rounded activations (gemm/rounded.cuh) instead of to
-	// `out`.
+	// If not null, results go here as rounded activations (gemm/rounded.cuh): in prefill instead of to `out`.
 	char *rounded;
 	int32_t tokens;   // tokens of rounded
 	int32_t group;    // query heads per KV head

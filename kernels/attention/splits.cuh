@@ -1,6 +1,7 @@
 // Decode attention (attend.cu): how a row's positions are divided, and how the parts are added.
 #pragma once
 #include "attention/softmax.cuh"
+#include "gemm/rounded.cuh"
 
 // A row's positions are cut into splits of SPLIT, and a split into BLOCK positions for each of
 // WARPS warps. Warps are added in their order, then splits in theirs, so a row's sums have one
@@ -34,6 +35,16 @@ struct AttendTile {
 	__device__ __forceinline__ int begin() const { return first; }
 	__device__ __forceinline__ int end() const { return last; }
 };
+
+// attend_write stores an element of query head `index` among those of all rows, and rounded if a product reads it so.
+__device__ __forceinline__ void attend_write(const AttendArgs &a, size_t index, int element, float v) {
+	a.out[index * a.dim + element] = v;
+	if (!a.rounded) return;
+	const uint32_t row = (uint32_t)index / a.heads, column = ((uint32_t)index - row * a.heads) * a.dim + element;
+	const uint32_t k = column % 8, half = k % 2;
+	const uint32_t pair = a.f16 ? F16::pack(v, 0) : BF16::pack(v, 0);
+	RoundedToken(a.rounded, a.tokens, row, column).put_half(k - half, half, pair);
+}
 
 template <bool DEFERRED> __device__ __forceinline__ AttendTile attend_tile(const AttendArgs &a) {
 	AttendTile tile;
@@ -205,7 +216,7 @@ template <int WIDE, int THREADS, class Logits, class Tile> __device__ static voi
 			if (from + MERGED < splits)
 				run[i] = sum;
 			else
-				a.out[tile.index(a, entry) * a.dim + element] = sum.sum / sum.weight;
+				attend_write(a, tile.index(a, entry), element, sum.sum / sum.weight);
 		}
 	}
 }

@@ -418,6 +418,38 @@ REEL_FIELD(LookupArgs, context, 44);
 REEL_FIELD(LookupArgs, trash, 48);
 REEL_FIELD(LookupArgs, stride, 52);
 
+REEL_SIZE(ManyArgs<GateUp>, 720);
+REEL_FIELD(ManyArgs<GateUp>, op, 0);
+REEL_FIELD(ManyArgs<GateUp>, rounded, 80);
+REEL_FIELD(ManyArgs<GateUp>, handover, 104);
+REEL_FIELD(ManyArgs<GateUp>, sums, 136);
+REEL_FIELD(ManyArgs<GateUp>, arrivals, 144);
+REEL_FIELD(ManyArgs<GateUp>, plan, 152);
+
+REEL_SIZE(ManyArgs<Head>, 704);
+REEL_FIELD(ManyArgs<Head>, op, 0);
+REEL_FIELD(ManyArgs<Head>, rounded, 64);
+REEL_FIELD(ManyArgs<Head>, handover, 88);
+REEL_FIELD(ManyArgs<Head>, sums, 120);
+REEL_FIELD(ManyArgs<Head>, arrivals, 128);
+REEL_FIELD(ManyArgs<Head>, plan, 136);
+
+REEL_SIZE(ManyArgs<Projection>, 712);
+REEL_FIELD(ManyArgs<Projection>, op, 0);
+REEL_FIELD(ManyArgs<Projection>, rounded, 72);
+REEL_FIELD(ManyArgs<Projection>, handover, 96);
+REEL_FIELD(ManyArgs<Projection>, sums, 128);
+REEL_FIELD(ManyArgs<Projection>, arrivals, 136);
+REEL_FIELD(ManyArgs<Projection>, plan, 144);
+
+REEL_SIZE(ManyArgs<QKV>, 784);
+REEL_FIELD(ManyArgs<QKV>, op, 0);
+REEL_FIELD(ManyArgs<QKV>, rounded, 144);
+REEL_FIELD(ManyArgs<QKV>, handover, 168);
+REEL_FIELD(ManyArgs<QKV>, sums, 200);
+REEL_FIELD(ManyArgs<QKV>, arrivals, 208);
+REEL_FIELD(ManyArgs<QKV>, plan, 216);
+
 REEL_SIZE(PackCodesArgs, 24);
 REEL_FIELD(PackCodesArgs, src, 0);
 REEL_FIELD(PackCodesArgs, dst, 8);

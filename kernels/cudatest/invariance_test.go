@@ -22,9 +22,14 @@ func viewOf[T any](raw []byte) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(&raw[0])), len(raw)/int(unsafe.Sizeof(one)))
 }
 
+type batch struct{ first, rows int }
+
 // batches are the batches of rows in which a row's result is compared.
-var batches = []struct{ first, rows int }{{0, 1}, {150, 1}, {3, 2}, {0, 8}, {9, 9}, {100, 16}, {40, 17}, {7, 33},
+var batches = []batch{{0, 1}, {150, 1}, {3, 2}, {0, 8}, {9, 9}, {100, 16}, {40, 17}, {7, 33},
 	{0, 64}, {130, 65}, {64, 136}, {0, 200}}
+
+// manyBatches are more of them, at which the kernels of many generated rows change.
+var manyBatches = []batch{{3, 12}, {20, 32}, {60, 128}, {1, 256}}
 
 // productOf returns a product over rows rows of x and out.
 type productOf func(x, out device.Buffer, workspace kernels.Workspace, rows int, class kernels.Class) device.Op
@@ -34,7 +39,7 @@ type productOf func(x, out device.Buffer, workspace kernels.Workspace, rows int,
 // class. in and width are the lengths of the rows of x and out.
 func checkInvariance(b *both, name string, in, width int, product productOf) {
 	b.t.Helper()
-	const all = 200
+	const all = 260
 	values := b.normal(all*in, 3)
 	x, out := b.load(1, bytesOf(values)), b.load(1, make([]byte, 4*all*width))
 	b.onGPU(product(x, out, kernels.Workspace{}, all, kernels.Decode))
@@ -58,7 +63,7 @@ func checkInvariance(b *both, name string, in, width int, product productOf) {
 func checkBatches(b *both, name string, in, width int, values []float32, want []uint32,
 	product func(x, out device.Buffer, rows int) device.Op) {
 	b.t.Helper()
-	for _, c := range batches {
+	for _, c := range slices.Concat(batches, manyBatches) {
 		padded := slices.Repeat([]float32{float32(math.NaN())}, (c.rows+2)*in)
 		copy(padded[in:], values[c.first*in:(c.first+c.rows)*in])
 		x, out := b.load(1, bytesOf(padded)), b.load(1, make([]byte, 4*(c.rows+2)*width))
@@ -90,7 +95,7 @@ func TestCUDAProductsAreBatchInvariant(t *testing.T) {
 			const width = 96
 			w, up := b.matrix(dtype, width, in)[1], b.matrix(dtype, width, in)[1]
 			norm := put(b, b.normal(in, 1))[1]
-			samples := put(b, counted(256))[1]
+			samples := put(b, counted(260))[1]
 			checkInvariance(b, fmt.Sprintf("projection, type %d, %d", dtype, in), in, width,
 				func(x, out device.Buffer, workspace kernels.Workspace, rows int, class kernels.Class) device.Op {
 					return kernels.Projection{W: w, In: x, X: out, Workspace: workspace, T: rows, Class: class}
@@ -103,7 +108,7 @@ func TestCUDAProductsAreBatchInvariant(t *testing.T) {
 			checkInvariance(b, fmt.Sprintf("head, type %d, %d", dtype, in), in, width,
 				func(x, out device.Buffer, workspace kernels.Workspace, rows int, _ kernels.Class) device.Op {
 					return kernels.Head{X: x, Norm: norm, W: w, Rows: kernels.Rows{Sample: samples}, Logits: out,
-						Workspace: kernels.Workspace{Rounded: workspace.Rounded}, T: rows, N: rows, Eps: 1e-5}
+						Workspace: workspace, T: rows, N: rows, Eps: 1e-5}
 				})
 		}
 	}

@@ -48,7 +48,7 @@ type products struct {
 	bytes        int64
 }
 
-const benchRows, benchSamples = 400, 64
+const benchRows, benchSamples = 400, 256
 
 func newProducts(b *both, s shape) *products { return newProductsOf(b, s, kernels.BF16) }
 
@@ -131,7 +131,7 @@ func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, eleme
 	for i, l := range p.layers {
 		a := p.a
 		a.T, a.Class, a.Handover.InputIsRounded, a.Q, a.K, a.V, a.Workspace.Rounded, a.Workspace.Partials = T,
-			classOf(prefill), prefill, l.q, l.k, l.v, p.rounded, p.partials
+			classOf(prefill), true, l.q, l.k, l.v, p.rounded, p.partials
 		add("qkv", a, l.q, l.k, l.v)
 		attend := kernels.Attend{Q: a.Out, Rows: a.Rows, Slots: a.Slots, KV: a.KV, Out: a.Out, Workspace: p.work,
 			T: T, Heads: p.heads, Scale: 0.1, Class: classOf(prefill), AfterQKV: kind == "pass",
@@ -157,14 +157,14 @@ func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, eleme
 		}
 		add("output", kernels.Projection{W: l.output, In: a.Out, X: a.X,
 			Workspace: kernels.Workspace{Rounded: p.roundedInner, Partials: p.partials}, T: T,
-			Class: classOf(prefill), Handover: kernels.Handover{InputIsRounded: prefill, Rounded: p.rounded,
+			Class: classOf(prefill), Handover: kernels.Handover{InputIsRounded: true, Rounded: p.rounded,
 				Norm: p.norm}}, l.output)
 		add("gateup", kernels.GateUp{X: a.X, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid,
 			Workspace: kernels.Workspace{Rounded: p.rounded, Partials: p.partials}, T: T, Class: classOf(prefill),
-			Handover: kernels.Handover{InputIsRounded: prefill, Rounded: p.roundedInner}, Eps: 1e-5}, l.gate, l.up)
+			Handover: kernels.Handover{InputIsRounded: true, Rounded: p.roundedInner}, Eps: 1e-5}, l.gate, l.up)
 		add("down", kernels.Projection{W: l.down, In: p.mid, X: a.X,
 			Workspace: kernels.Workspace{Rounded: p.roundedInner, Partials: p.partials}, T: T,
-			Class: classOf(prefill), Handover: kernels.Handover{InputIsRounded: prefill, Rounded: p.rounded,
+			Class: classOf(prefill), Handover: kernels.Handover{InputIsRounded: true, Rounded: p.rounded,
 				Norm: p.norm}, Name: kernels.DownProjection}, l.down)
 	}
 	n := min(T, benchSamples)
@@ -172,7 +172,7 @@ func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, eleme
 		n = 1 // only a prompt's last row is sampled
 	}
 	add("head", kernels.Head{X: p.a.X, Norm: p.norm, W: p.head, Rows: kernels.Rows{Sample: p.sample},
-		Logits: p.logits, Workspace: kernels.Workspace{Rounded: p.rounded}, T: T, N: n, Eps: 1e-5}, p.head)
+		Logits: p.logits, Workspace: kernels.Workspace{Rounded: p.rounded, Partials: p.partials}, T: T, N: n, Eps: 1e-5}, p.head)
 	return ops, elements, bytes
 }
 
@@ -183,7 +183,7 @@ func BenchmarkProducts(bench *testing.B) {
 		bench.Run(s.name, func(bench *testing.B) {
 			p := newProducts(newBoth(bench), s)
 			for _, prefill := range []bool{false, true} {
-				for _, T := range []int{1, 8, 10, 16, 50, 100, 200, 400} {
+				for _, T := range []int{1, 8, 10, 12, 16, 32, 50, 64, 100, 128, 200, 256, 400} {
 					bench.Run(fmt.Sprintf("prefill=%v/T=%d", prefill, T), func(*testing.B) {
 						for _, kind := range []string{"qkv", "output", "gateup", "down", "head", "all"} {
 							p.measure(kind, T, prefill)

@@ -25,7 +25,7 @@
 //   prefetch(unit, row, t, to)        starts the copies by cp.async
 //   use_prefetched(unit, row, t, v)   takes the values to registers after the copies are complete
 //
-// An op with a prefill class (REEL_PREFILL_PRODUCT) also has, for the stream-K epilogue:
+// For the epilogues of many and of stream-K an op also has:
 //
 //   HANDS_OVER              whether the epilogue can round the result as input of the next product
 //   HANDOVER_NORMED         whether that next product can have norm weights
@@ -33,7 +33,7 @@
 //   UnitRows(args, unit, row)         addresses that depend on four consecutive rows of a unit alone
 //   QUADS_AHEAD             batches of tokens for which Quads are loaded before use
 //   Quad                    values for four rows of one token:
-//     look_up(args, rows, t, info)    loads them
+//     look_up<DECODE>(args, rows, t, info)   loads them; DECODE: for many
 //     finish(args, rows, t, info, y, handsOver, exists)
 //                                     stores the results of the four rows (QKV: eight) unless exists is
 //                                     false, and returns four, to be handed over; y[r] has the sums of
@@ -44,6 +44,7 @@
 #include "gemm/codes_ring.cuh"
 #include "gemm/codes_tiles.cuh"
 #include "gemm/gemv.cuh"
+#include "gemm/many.cuh"
 #include "gemm/operands.cuh"
 #include "gemm/skinny.cuh"
 #include "gemm/stream_k.cuh"
@@ -60,6 +61,9 @@
 #define REEL_WGMMA(name, Op, D, M, G, T)                                                                \
 	REEL_KERNEL(name, (WgmmaGemm<Op, D, M, G, T>::THREADS), 1, (wgmma_gemm<Op, D, M, G, T>(a)), \
 	            const __grid_constant__ WgmmaArgs<Op> a)
+#define REEL_MANY(name, Op, D, T, ROWS, WEIGHTS)                                                                        \
+	REEL_KERNEL(name##_many##T, (Many<Op, D, T, ROWS, WEIGHTS>::THREADS), 1, (many<Op, D, T, ROWS, WEIGHTS>(a)), \
+	            const __grid_constant__ ManyArgs<Op> a)
 #define REEL_STREAM_K(name, Op, D, T, STAGES)                                                            \
 	REEL_KERNEL(name, (StreamK<Op, D, T, STAGES>::THREADS), 1, (stream_k<Op, D, T, STAGES>(a)), \
 	            const __grid_constant__ StreamKArgs<Op> a)
@@ -85,6 +89,7 @@
 	REEL_CODES_MANY_OF(name##_ring32, Op, F, 4)
 #else
 #define REEL_WGMMA(name, Op, D, M, G, T)
+#define REEL_MANY(name, Op, D, T, ROWS, WEIGHTS)
 #define REEL_STREAM_K(name, Op, D, T, STAGES)
 #define REEL_STREAM_K_CODES(name, Op, F, T)
 #define REEL_CODES_RING8(format, F, name, Op)
@@ -131,7 +136,11 @@ template <class Op> constexpr int ROWS_AHEAD = Op::PERSISTENT_SKINNY == 2 ? 1 : 
 	REEL_OP_KERNEL(name##_tiled32, Op, TILED_THREADS, 1, (tiled<Op, D, 4>(Op{a})))                           \
 	REEL_OP_KERNEL(name##_tiled64, Op, TILED_THREADS, 1, (tiled<Op, D, 1>(Op{a})))                           \
 	REEL_WGMMA(name##_wgmma64, Op, D, 1, 4, 64)                                                              \
-	REEL_WGMMA(name##_wgmma104, Op, D, 2, 1, 104)
+	REEL_WGMMA(name##_wgmma104, Op, D, 2, 1, 104)                                                            \
+	REEL_MANY(name, Op, D, 16, 12, 12)                                                                       \
+	REEL_MANY(name, Op, D, 32, 10, 10)                                                                       \
+	REEL_MANY(name, Op, D, 64, 8, 8)                                                                         \
+	REEL_MANY(name, Op, D, 128, 5, 5)
 
 #define REEL_PRODUCT(name, Op, U)             \
 	REEL_PRODUCT_OF(name##_bf16, Op, BF16, U) \

@@ -23,8 +23,8 @@ struct RoundArgs {
 // RoundedInput is the rounded input of a product.
 struct RoundedInput {
 	const char *rows; // rounded activations
-	// [tokens]; or, if squares is not 0, sums of squares [squares][tokens], from which the scales
-	// follow.
+	// [tokens]; or, if squares is above 0, sums of squares [squares][tokens], from which the scales
+	// follow; if it is below 0, memory for scales, which the product computes.
 	const float *scales;
 	int32_t tokens; // a multiple of 8
 	int32_t squares;
@@ -66,9 +66,17 @@ struct RoundedToken {
 		  group(column / 8 % (K_BLOCK / 8)),
 		  row(t % TOKEN_GROUP) {}
 
-	// put stores columns 8i+k and 8i+k+1 counted from the first column; k is even and below 8.
-	__device__ __forceinline__ void put(uint32_t i, uint32_t k, uint32_t v) const {
+	// at returns the place of columns 8i+k and 8i+k+1 counted from the first column; k is even and below 8.
+	__device__ __forceinline__ char *at(uint32_t i, uint32_t k) const {
 		const uint32_t at = group + i, chunk = at % 8 / 2 * 2 + k / 2 % 2, word = at % 2 * 2 + k / 4;
-		*reinterpret_cast<uint32_t *>(block + (size_t)(at / 8) * stride + (chunk ^ row) * 16 + word * 4) = v;
+		return block + (size_t)(at / 8) * stride + (chunk ^ row) * 16 + word * 4;
+	}
+	// put stores these two columns.
+	__device__ __forceinline__ void put(uint32_t i, uint32_t k, uint32_t v) const {
+		*reinterpret_cast<uint32_t *>(at(i, k)) = v;
+	}
+	// put_half stores one of them, the lower half of v.
+	__device__ __forceinline__ void put_half(uint32_t k, uint32_t half, uint32_t v) const {
+		*reinterpret_cast<uint16_t *>(at(0, k) + half * 2) = v;
 	}
 };

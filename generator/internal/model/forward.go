@@ -77,24 +77,24 @@ func (p *pass) decodeResults() {
 
 // decodeLayer launches layer i of a pass of the decode class.
 func (p *pass) decodeLayer(i int) {
-	var none kernels.Handover // only the prefill class hands rounded rows over
-	p.layer(i, p.attend(i, none))
+	p.layer(i, p.attend(i, kernels.Handover{}))
 }
 
 // layer launches layer i of a pass of the decode class with this attention.
 func (p *pass) layer(i int, attend kernels.Attend) {
-	var none kernels.Handover
+	h := p.handovers(i)
+	attend.Handover = h.attend
 	if p.model.Config.Latent != nil {
-		p.keys(i, none)
+		p.keys(i, h.qkv)
 		p.attention(i, attend)
 	} else {
-		qkv, attend := p.deferRoPE(p.qkv(i, none), attend)
+		qkv, attend := p.deferRoPE(p.qkv(i, h.qkv), attend)
 		p.launch(qkv)    // q, k, v = Wqkv·rmsnorm(x); k and v go to the KV pool
 		p.launch(attend) // attended = softmax(q·K/√d)·V
 	}
 	p.exchangeAttended()
-	p.project(p.outputProjection(i, none), p.model.layers[i].afterAttention) // x += Wo·attended
-	p.feedForward(i, none, none)
+	p.project(p.outputProjection(i, h.output), p.model.layers[i].afterAttention) // x += Wo·attended
+	p.feedForward(i, h.gateUp, h.down)
 }
 
 // feedForward launches the feed-forward of layer i, or its experts.
@@ -171,44 +171,48 @@ func (p *pass) sampledRows() {
 	p.launch(p.sample())
 }
 
-// handovers are the hand-overs of a layer's ops in a prefill pass.
+// handovers are the hand-overs of a layer's ops.
 type handovers struct{ qkv, attend, output, gateUp, down kernels.Handover }
 
 // handovers returns those of layer i: each op rounds its results for the next product, if that takes the type in which
-// this one rounds. Attention rounds in any type. The first QKV of a pass rounds its own input, and the last attention
-// hands nothing over, since only sampled rows follow it. Results that are normed before they are added are not the next
-// product's input, so their projection hands nothing over.
+// this one rounds. Attention rounds in any type. The first QKV of a pass rounds its own input, and the last attention of
+// a prefill pass hands nothing over, since only sampled rows follow it. Results that are normed before they are added
+// are not the next product's input, so their projection hands nothing over. Kernels of few rows neither take nor leave
+// rounded rows.
 func (p *pass) handovers(i int) (h handovers) {
 	m, s := p.model, p.memory
-	if m.Config.ranks() > 1 {
-		return h // exchanges carry rows of float32
+	if m.Config.ranks() > 1 || p.Class == kernels.Decode && m.Config.Eagle != nil {
+		return h // exchanges carry rows of float32; a head's one layer is not worth it
 	}
 	w := &m.layers[i]
 	qkv, output, gateUp, down := w.products()
-	latent := m.Config.Latent != nil // attention takes and leaves rows of float32
+	latent, last := m.Config.Latent != nil, i+1 == len(m.layers) // latent attention takes and leaves rows of float32
 	if i > 0 && !m.layers[i-1].sparse() && !latent {
 		_, _, _, before := m.layers[i-1].products()
-		h.qkv.InputIsRounded = !m.Config.NormsAfter && kernels.HandsOver(before, qkv)
+		h.qkv.InputIsRounded = !m.Config.NormsAfter && p.Class.HandsOver(before, qkv)
 	}
-	if i+1 == len(m.layers) {
+	if last && p.Class == kernels.Prefill {
 		return h
 	}
-	if t := kernels.HandoverType(output...); t != 0 && !latent {
+	if t := p.Class.HandoverType(output...); t != 0 && !latent {
 		h.attend = kernels.Handover{Rounded: s.roundedInner, DType: t}
 		h.output.InputIsRounded = true
 	}
 	if w.sparse() {
 		return h // experts take and leave rows of float32
 	}
-	if !m.Config.NormsAfter && kernels.HandsOver(output, gateUp) {
+	if !m.Config.NormsAfter && p.Class.HandsOver(output, gateUp) {
 		h.output.Rounded, h.output.Norm = s.roundedHidden, w.feedForwardNorm
 		h.gateUp.InputIsRounded = true
 	}
-	if kernels.HandsOver(gateUp, down) {
+	if p.Class.HandsOver(gateUp, down) {
 		h.gateUp.Rounded, h.down.InputIsRounded = s.roundedInner, true
 	}
+	if last {
+		return h
+	}
 	next := &m.layers[i+1]
-	if qkv, _, _, _ = next.products(); !latent && !m.Config.NormsAfter && kernels.HandsOver(down, qkv) {
+	if qkv, _, _, _ = next.products(); !latent && !m.Config.NormsAfter && p.Class.HandsOver(down, qkv) {
 		h.down.Rounded, h.down.Norm = s.roundedHidden, next.attentionNorm
 	}
 	return h

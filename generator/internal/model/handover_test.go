@@ -36,19 +36,21 @@ func (m mixed) Tensor(name string) (weights.Tensor, error) {
 	return x, err
 }
 
-// What an op of a prefill pass hands over is what the next product expects, of one type, and never from or to
-// quantised weights. A pass of one type hands over everywhere but to its first QKV and after its last.
+// What an op hands over is what the next product expects, of one type, and never from or to
+// quantised weights. A prefill pass of one type hands over everywhere but to its first QKV and after its last; one of the
+// decode class also in its last layer.
 func TestHandoversMatch(t *testing.T) {
 	h := device.NewHost(device.HostOptions{})
 	defer h.Close()
 	c, w := checkpoint(t, "llama-2")
 	for _, test := range []struct {
 		blocks, halves string
-		want           int
+		want, decode   int
 	}{
-		{"", "", 4}, {"q_proj", "", 3}, {"0.self_attn.v_proj", "", 4}, {"1.self_attn.v_proj", "", 3}, {"o_proj", "", 2},
-		{"up_proj", "", 2}, {"down_proj", "", 2}, {"embed", "down_proj", 2}, {"embed", "o_proj gate_proj", 2},
-		{"embed", "o_proj gate_proj up_proj", 3}, {"embed", "proj", 4}, {"proj", "", 0},
+		{"", "", 4, 7}, {"q_proj", "", 3, 6}, {"0.self_attn.v_proj", "", 4, 7}, {"1.self_attn.v_proj", "", 3, 6},
+		{"o_proj", "", 2, 3}, {"up_proj", "", 2, 3}, {"down_proj", "", 2, 4}, {"embed", "down_proj", 2, 4},
+		{"embed", "o_proj gate_proj", 2, 3}, {"embed", "o_proj gate_proj up_proj", 3, 5}, {"embed", "proj", 4, 7},
+		{"proj", "", 0, 0},
 	} {
 		m, err := model.Load(h, c, mixed{w, test.blocks, test.halves}, func(float64) {})
 		if err != nil {
@@ -59,12 +61,14 @@ func TestHandoversMatch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var l launches
-		if err := m.Forward(&l, memory, model.Shape{Class: kernels.Prefill, Rows: 8, Samples: 1}); err != nil {
-			t.Fatal(err)
-		}
-		if got := handovers(t, l.ops); got != test.want {
-			t.Errorf("%+v: %d hand-overs", test, got)
+		for class, want := range map[kernels.Class]int{kernels.Prefill: test.want, kernels.Decode: test.decode} {
+			var l launches
+			if err := m.Forward(&l, memory, model.Shape{Class: class, Rows: 8, Samples: 1}); err != nil {
+				t.Fatal(err)
+			}
+			if got := handovers(t, class, l.ops); got != want {
+				t.Errorf("%+v, class %d: %d hand-overs", test, class, got)
+			}
 		}
 		if err := memory.Free(h); err != nil {
 			t.Error(err)
@@ -76,7 +80,7 @@ func TestHandoversMatch(t *testing.T) {
 }
 
 // handovers checks the hand-overs between ops and counts them.
-func handovers(t *testing.T, ops []device.Op) (n int) {
+func handovers(t *testing.T, class kernels.Class, ops []device.Op) (n int) {
 	t.Helper()
 	var given kernels.Handover // by the op before
 	var as kernels.DType       // the type in which it rounded
@@ -86,14 +90,14 @@ func handovers(t *testing.T, ops []device.Op) (n int) {
 		var of kernels.DType
 		switch o := op.(type) {
 		case kernels.QKV:
-			taken, into, of = o.Handover, o.Workspace, kernels.HandoverType(o.Q, o.K, o.V)
+			taken, into, of = o.Handover, o.Workspace, class.HandoverType(o.Q, o.K, o.V)
 		case kernels.Attend:
 			given, as = o.Handover, o.Handover.DType
 			continue
 		case kernels.Projection:
-			taken, into, of = o.Handover, o.Workspace, kernels.HandoverType(o.W)
+			taken, into, of = o.Handover, o.Workspace, class.HandoverType(o.W)
 		case kernels.GateUp:
-			taken, into, of = o.Handover, o.Workspace, kernels.HandoverType(o.Gate, o.Up)
+			taken, into, of = o.Handover, o.Workspace, class.HandoverType(o.Gate, o.Up)
 		default:
 			continue
 		}

@@ -137,7 +137,7 @@ func (p *pass) head() kernels.Head {
 	return kernels.Head{
 		X: s.x, Norm: m.norm, Eps: m.Config.streamEps(), W: m.head, Rows: s.Rows, Logits: s.own.logits,
 		Softcap: m.Config.LogitsCap,
-		T:       p.Rows, N: p.Samples, Class: p.Class, Workspace: kernels.Workspace{Rounded: s.roundedHidden},
+		T:       p.Rows, N: p.Samples, Class: p.Class, Workspace: s.hiddenWorkspace(),
 	}
 }
 
