@@ -273,6 +273,33 @@ type exchangeArgs struct {
 	rows, width, partCols, ranks, rank, _ int32
 }
 
+// packetsArgs mirrors Packets of ptx/packets.cuh.
+type packetsArgs struct {
+	inbox           [device.MaxRanks]uint64 // of each rank
+	count, progress uint64
+	ranks, rank     int32
+}
+
+// spreadTo mirrors Spread of ptx/packets.cuh.
+type spreadTo struct {
+	packets                  packetsArgs
+	all, x, bias             uint64
+	rows, width, partCols, _ int32
+}
+
+// exchangePacketsArgs mirrors ExchangePacketsArgs of exchange.cu.
+type exchangePacketsArgs struct {
+	part uint64
+	to   spreadTo
+}
+
+// spreadArgs mirrors SpreadArgs of gemm/spread.cuh.
+type spreadArgs[T any] struct {
+	op           T
+	to           spreadTo
+	receivers, _ int32
+}
+
 // gatherArgs mirrors GatherArgs of gather.cu.
 type gatherArgs struct {
 	x, sample, out, index uint64

@@ -1,13 +1,12 @@
 #include <cstdint>
 
+#include "ptx/packets.cuh"
 #include "ptx/pdl.cuh"
 #include "ptx/peers.cuh"
 
 constexpr int EXCHANGE_THREADS = 512;
-constexpr int EXCHANGE_RANKS = 8;   // at most
+constexpr int EXCHANGE_RANKS = MOST_RANKS;
 constexpr int EXCHANGE_BLOCKS = 64; // at most
-constexpr int PROGRESS_WORDS = 16;  // of each rank
-constexpr int PROGRESS_EVERY = 16;  // exchanges: a write to the host's memory is slow
 
 struct ExchangeArgs {
 	const float *part;               // [rows][part_cols]
@@ -80,4 +79,38 @@ extern "C" __global__ void __launch_bounds__(EXCHANGE_THREADS) reel_exchange(con
 // The same for columns that are no multiple of 4.
 extern "C" __global__ void __launch_bounds__(EXCHANGE_THREADS) reel_exchange1(const __grid_constant__ ExchangeArgs a) {
 	exchange_columns<float, 1>(a);
+}
+
+struct ExchangePacketsArgs {
+	const float *part; // [rows][part_cols]
+	Spread to;
+};
+
+// The same for few elements, in packets: nothing waits for a fence. All blocks must run at the same time.
+extern "C" __global__ void __launch_bounds__(EXCHANGE_THREADS) reel_exchange_packets(
+	const __grid_constant__ ExchangePacketsArgs a) {
+	const Spread &to = a.to;
+	pdl_begin();
+	const uint32_t number = to.packets.number();
+	const int first = blockIdx.x * EXCHANGE_THREADS + threadIdx.x, step = gridDim.x * EXCHANGE_THREADS;
+	const int begin = to.begin(to.packets.rank), pairs = (to.begin(to.packets.rank + 1) - begin) / 2;
+	for (int i = first; i < to.rows * pairs; i += step) {
+		const int row = i / pairs, column = begin + i % pairs * 2;
+		const size_t at = (size_t)row * to.width + column;
+		float2 v = *reinterpret_cast<const float2 *>(
+			a.part + (size_t)row * to.part_cols + column - to.start(to.packets.rank));
+		if (to.x) {
+			const float2 old = *reinterpret_cast<const float2 *>(to.x + at);
+			const float2 bias = to.bias ? *reinterpret_cast<const float2 *>(to.bias + column) : float2{};
+			v.x = __fadd_rn(to.bias ? __fadd_rn(old.x, bias.x) : old.x, v.x);
+			v.y = __fadd_rn(to.bias ? __fadd_rn(old.y, bias.y) : old.y, v.y);
+		}
+		to.packets.send(number, at, v);
+		*reinterpret_cast<float2 *>((to.x ? to.x : to.all) + at) = v;
+	}
+	__syncthreads(); // all threads know the number
+	if (blockIdx.x > 0 && threadIdx.x == 0) to.packets.begun();
+	to.receive<4>(number, first, step);
+	__syncthreads();
+	if (blockIdx.x == 0 && threadIdx.x == 0) to.packets.end(number, gridDim.x - 1);
 }

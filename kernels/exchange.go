@@ -13,8 +13,11 @@ import (
 // X[t] = (X[t] + Bias) + All[t]. Each column is computed by one rank, in the order of sums of one GPU, so the results
 // have the same bits for any number of ranks.
 //
-// A rank writes its part into the memory of the others, raises a flag there for each, and waits for theirs. The number
-// of the exchange is counted on the device, so a captured launch is right whenever it is replayed. All may be the
+// A rank writes its part into the memory of the others, raises a flag there for each, and waits for theirs. Few elements
+// go as packets instead, each with the number of the exchange beside it, and nobody waits for a fence; so do all where
+// ranks do not address each other's memory and packets go through that of the host. The number
+// of the exchange is counted on the device, so a captured launch is right whenever it is replayed. With X, All may be left
+// as it is. All may be the
 // destination of a later exchange if there is another exchange between the last reading of its content and that one:
 // a rank that has reached it has read the content, and no other rank goes on before.
 type Exchange struct {
@@ -47,6 +50,28 @@ func PartStart(width, ranks, rank int) int {
 // begins.
 func (o Exchange) own(rank int) (begin, end, start int) {
 	return min(rank*o.PartCols, o.Width), min((rank+1)*o.PartCols, o.Width), min(rank*o.PartCols, o.Width-o.PartCols)
+}
+
+// IsZero reports whether there is no exchange.
+func (o Exchange) IsZero() bool { return o.Ranks == 0 }
+
+// spread runs the exchange after an op whose results it gives to all ranks.
+func (o Exchange) spread(h *device.Host) {
+	if !o.IsZero() {
+		o.Host(h)
+	}
+}
+
+// checkSpread checks the exchange after an op that leaves so many columns in a buffer, or none.
+func (o Exchange) checkSpread(results device.Buffer, rows, cols int) error {
+	switch {
+	case o.IsZero():
+		return nil
+	case o.Part != results || o.T != rows || o.PartCols != cols:
+		return fmt.Errorf("%w: an exchange of %d rows of %d columns after an op with %d of %d", device.ErrBadShape, o.T,
+			o.PartCols, rows, cols)
+	}
+	return o.Check()
 }
 
 // Kernel returns "exchange".

@@ -36,6 +36,8 @@ struct Projection {
 		old = o.stores ? 0 : *out(unit, row, t);
 		if (o.bias) old = __fadd_rn(old, o.bias[unit * 16 + row]);
 	}
+	__device__ __forceinline__ int outputs() const { return o.rows; }
+	__device__ __forceinline__ float value(int, int, int, const float (&y)[1]) const { return __fadd_rn(0, y[0]); }
 	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[1]) const {
 		if (unit * 16 + row < o.rows) *out(unit, row, t) = __fadd_rn(old, y[0]);
 	}
@@ -84,4 +86,5 @@ extern "C" __global__ void reel_projection_begin(const __grid_constant__ BeginAr
 REEL_PREFILL_PRODUCT(reel_projection, Projection, 8)
 REEL_STREAM_K_FORMATS(reel_projection, Projection)
 REEL_GATHERED(reel_projection, Projection)
+REEL_SPREAD(reel_projection, Projection, 8)
 REEL_CODES(reel_projection, Projection)

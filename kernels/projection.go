@@ -25,6 +25,9 @@ type Projection struct {
 	Class     Class
 	Name      ProjectionName
 	Store     bool // X holds nothing before; a Handover is for the sum only, so there is none
+	// Spread is the exchange that gives X, with Store and without RowIndex this rank's part, to all ranks; or none. X
+	// may then be left as it is.
+	Spread Exchange
 }
 
 // ProjectionName is which projection of a layer a [Projection] is. It only names the op in
@@ -49,7 +52,11 @@ func (o Projection) Check() error {
 	if o.Store && !o.Handover.Rounded.IsZero() {
 		return fmt.Errorf("%w: a projection that stores hands nothing over", device.ErrBadShape)
 	}
-	return errors.Join(checkBuffers(need{"in", o.In, o.T * o.W.Cols}, need{"x", o.X, o.T * o.W.Rows}),
+	if !o.Spread.IsZero() && (!o.Store || !o.Bias.IsZero()) {
+		return fmt.Errorf("%w: an exchange adds what a projection stores", device.ErrBadShape)
+	}
+	return errors.Join(o.Spread.checkSpread(o.X, o.T, o.W.Rows),
+		checkBuffers(need{"in", o.In, o.T * o.W.Cols}, need{"x", o.X, o.T * o.W.Rows}),
 		checkOptional(need{"bias", o.Bias, o.W.Rows}), checkRowIndex(o.RowIndex, o.T, o.Class))
 }
 
@@ -65,6 +72,7 @@ func (o Projection) Host(h *device.Host) {
 		o.begin(h, x[t*o.W.Rows:(t+1)*o.W.Rows])
 	}
 	product(h, o.W, in, T, x, o.W.Rows, true)
+	o.Spread.spread(h)
 }
 
 // begin makes a row what the product adds to.

@@ -18,9 +18,9 @@ func (o Projection) CUDA(q *cuda.Queue) error {
 		o.Store, o.Bias = false, device.Buffer{}
 	}
 	in := activations{x: q.Address(o.In), rows: q.Address(o.RowIndex), cols: int32(o.W.Cols), n: int32(o.T)}
-	return launch(q, productLaunch{name: "reel_projection", in: in, units: tilesOf(o.W.Rows), tiles: 1,
+	return launchSpreading(q, productLaunch{name: "reel_projection", in: in, units: tilesOf(o.W.Rows), tiles: 1,
 		class: o.Class, workspace: o.Workspace, handover: o.Handover, gathered: in.rows != 0, weights: []Weight{o.W},
-	}, projectionArgs{w: q.Address(o.W.Data), in: in, x: q.Address(o.X), bias: q.Address(o.Bias), rows: int32(o.W.Rows),
+	}, o.Spread, projectionArgs{w: q.Address(o.W.Data), in: in, x: q.Address(o.X), bias: q.Address(o.Bias), rows: int32(o.W.Rows),
 		stores: flag(o.Store)})
 }
 

@@ -281,6 +281,10 @@ REEL_FIELD(ExchangeArgs, ranks, 180);
 REEL_FIELD(ExchangeArgs, rank, 184);
 REEL_FIELD(ExchangeArgs, unused, 188);
 
+REEL_SIZE(ExchangePacketsArgs, 136);
+REEL_FIELD(ExchangePacketsArgs, part, 0);
+REEL_FIELD(ExchangePacketsArgs, to, 8);
+
 REEL_SIZE(ExpertDownArgs, 128);
 REEL_FIELD(ExpertDownArgs, w, 0);
 REEL_FIELD(ExpertDownArgs, bias, 8);
@@ -429,6 +433,13 @@ REEL_FIELD(PackArgs, src, 0);
 REEL_FIELD(PackArgs, dst, 8);
 REEL_FIELD(PackArgs, rows, 16);
 REEL_FIELD(PackArgs, cols, 20);
+
+REEL_SIZE(Packets, 88);
+REEL_FIELD(Packets, inbox, 0);
+REEL_FIELD(Packets, count, 64);
+REEL_FIELD(Packets, progress, 72);
+REEL_FIELD(Packets, ranks, 80);
+REEL_FIELD(Packets, rank, 84);
 
 REEL_SIZE(ProjectionArgs, 72);
 REEL_FIELD(ProjectionArgs, w, 0);
@@ -600,6 +611,28 @@ REEL_FIELD(SoftcapArgs, logits, 0);
 REEL_FIELD(SoftcapArgs, sample, 8);
 REEL_FIELD(SoftcapArgs, vocab, 16);
 REEL_FIELD(SoftcapArgs, limit, 20);
+
+REEL_SIZE(Spread, 128);
+REEL_FIELD(Spread, packets, 0);
+REEL_FIELD(Spread, all, 88);
+REEL_FIELD(Spread, x, 96);
+REEL_FIELD(Spread, bias, 104);
+REEL_FIELD(Spread, rows, 112);
+REEL_FIELD(Spread, width, 116);
+REEL_FIELD(Spread, part_cols, 120);
+REEL_FIELD(Spread, unused, 124);
+
+REEL_SIZE(SpreadArgs<GateUp>, 216);
+REEL_FIELD(SpreadArgs<GateUp>, op, 0);
+REEL_FIELD(SpreadArgs<GateUp>, to, 80);
+REEL_FIELD(SpreadArgs<GateUp>, receivers, 208);
+REEL_FIELD(SpreadArgs<GateUp>, unused, 212);
+
+REEL_SIZE(SpreadArgs<Projection>, 208);
+REEL_FIELD(SpreadArgs<Projection>, op, 0);
+REEL_FIELD(SpreadArgs<Projection>, to, 72);
+REEL_FIELD(SpreadArgs<Projection>, receivers, 200);
+REEL_FIELD(SpreadArgs<Projection>, unused, 204);
 
 REEL_SIZE(StageArgs, 136);
 REEL_FIELD(StageArgs, ring, 0);

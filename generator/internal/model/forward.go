@@ -113,8 +113,7 @@ func (p *pass) feedForward(i int, gateUp, down kernels.Handover) {
 		}
 		return
 	}
-	p.launch(p.gateUp(i, gateUp)) // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x)
-	p.exchangeInner(p.Rows)
+	p.gateUpParts(p.gateUp(i, gateUp))                                       // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x)
 	p.project(p.downProjection(i, down), p.model.layers[i].afterFeedForward) // x += Wdown·inner
 }
 
@@ -158,8 +157,7 @@ func (p *pass) sampledRows() {
 	if p.model.layers[last].sparse() {
 		p.sampledExperts(last)
 	} else {
-		p.launch(p.sampledGateUp(last))
-		p.exchangeInner(p.Samples)
+		p.gateUpParts(p.sampledGateUp(last))
 		p.project(p.sampledDownProjection(last), p.model.layers[last].afterFeedForward)
 	}
 	if p.model.Config.Embedding != nil {

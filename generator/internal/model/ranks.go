@@ -160,9 +160,12 @@ func (p *pass) exchangeAttended() {
 	}
 }
 
-// exchangeInner gives all ranks the results of the gates of so many rows.
-func (p *pass) exchangeInner(rows int) {
-	p.exchange(p.memory.own.inner, p.memory.inner, rows, p.model.Config.Inner)
+// gateUpParts launches the gates of a layer, and gives all ranks their results.
+func (p *pass) gateUpParts(op kernels.GateUp) {
+	if c := p.model.Config; c.ranks() > 1 {
+		op.Spread = p.exchangeOf(op.Out, p.memory.inner, op.T, c.Inner)
+	}
+	p.launch(op)
 }
 
 // exchangeExperts is exchangeInner for the experts of so many rows.
@@ -184,7 +187,7 @@ func (p *pass) exchangeLogits() {
 	p.exchange(p.memory.own.logits, p.memory.logits, p.Samples, p.model.Config.Vocab)
 }
 
-// projectParts launches a projection of which each rank computes some columns, and gives all ranks the sum, or with a
+// projectParts launches a projection of which each rank computes some columns, which gives all ranks the sum, or with a
 // norm that follows the results alone.
 func (p *pass) projectParts(op kernels.Projection, add *kernels.AddNorm) {
 	s, x, bias := p.memory, op.X, op.Bias
@@ -193,12 +196,11 @@ func (p *pass) projectParts(op kernels.Projection, add *kernels.AddNorm) {
 		gathered = s.own.gathered[0]
 	}
 	op.X, op.Store, op.Bias = s.own.branch, true, device.Buffer{}
-	p.launch(op)
-	all := p.exchangeOf(s.own.branch, gathered, op.T, p.model.Config.Hidden)
+	op.Spread = p.exchangeOf(s.own.branch, gathered, op.T, p.model.Config.Hidden)
 	if add == nil {
-		all.X, all.Bias = x, bias
+		op.Spread.X, op.Spread.Bias = x, bias
 	}
-	p.launch(all)
+	p.launch(op)
 	if add != nil {
 		add.Branch = gathered
 		p.launch(*add)

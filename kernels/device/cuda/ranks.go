@@ -36,7 +36,7 @@ func NewRanks(gpus []*Device, wrap func(*Device) device.Device) (*device.Ranks, 
 			ranks = append(ranks, d)
 		}
 	}
-	return device.NewRanks(ranks, device.RanksOptions{Patience: rankPatience})
+	return device.NewRanks(ranks, device.RanksOptions{Patience: rankPatience, Inbox: device.PeerInbox})
 }
 
 // allowPeer lets kernels of d address the peer's memory, present and future.
