@@ -49,6 +49,10 @@ func (s *System) together(ctx context.Context, list []card) (all []Finding) {
 				"end other programs on GPU "+fmt.Sprint(least.index)+", or take GPUs of one size"))
 		}
 	}
+	if s.GPULink == "host" {
+		return append(all, warning("gpus", "what the GPUs exchange goes through the machine's memory, as --gpu-link host says",
+			"leave --gpu-link out if they can address each other's memory: it is several times faster"))
+	}
 	all = append(all, s.peers(ctx)...)
 	if len(all) == 0 {
 		all = append(all, ok("gpus", fmt.Sprintf("%d GPUs address each other's memory", len(s.numbers()))))
@@ -67,7 +71,13 @@ func (s *System) peers(ctx context.Context) (all []Finding) {
 		for _, to := range s.numbers() {
 			if state, known := access[[2]int{from, to}]; known && from != to && state != "OK" {
 				found := fmt.Sprintf("GPU %d cannot write to the memory of GPU %d (%s)", from, to, state)
-				all = append(all, failure("gpus", found, "take GPUs that nvidia-smi topo -p2p w shows as OK; in a virtual "+
+				level := warning
+				if s.GPULink == "peer" {
+					level = failure
+				} else {
+					found += ": what they exchange goes through the machine's memory, several times slower"
+				}
+				all = append(all, level("gpus", found, "take GPUs that nvidia-smi topo -p2p w shows as OK; in a virtual "+
 					"machine, ask its operator for peer access"))
 			}
 		}

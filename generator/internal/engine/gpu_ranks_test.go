@@ -34,7 +34,7 @@ func openGPUs(t *testing.T) *device.Ranks {
 		})
 		all = append(all, d)
 	}
-	ranks, err := gpu.NewRanks(all, nil)
+	ranks, err := gpu.NewRanks(all, gpu.AnyLink, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
