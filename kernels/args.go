@@ -168,6 +168,7 @@ type projectionArgs struct {
 	in           activations
 	x, bias      uint64
 	rows, stores int32
+	stride, _    int32
 }
 
 // beginArgs mirrors BeginArgs of projection.cu.
@@ -267,10 +268,11 @@ type widthNormsArgs struct {
 
 // exchangeArgs mirrors ExchangeArgs of exchange.cu.
 type exchangeArgs struct {
-	part, x, bias                         uint64
-	all, flags                            [device.MaxRanks]uint64 // of each rank
-	epochs, progress                      uint64
-	rows, width, partCols, ranks, rank, _ int32
+	part, x, bias                      uint64
+	all, flags                         [device.MaxRanks]uint64 // of each rank
+	epochs, progress                   uint64
+	rows, width, partCols, ranks, rank int32
+	stride                             int32
 }
 
 // packetsArgs mirrors Packets of ptx/packets.cuh.
@@ -289,8 +291,28 @@ type spreadTo struct {
 
 // exchangePacketsArgs mirrors ExchangePacketsArgs of exchange.cu.
 type exchangePacketsArgs struct {
-	part uint64
-	to   spreadTo
+	part      uint64
+	to        spreadTo
+	stride, _ int32
+}
+
+// roundedParts mirrors RoundedParts of exchange.cu.
+type roundedParts struct{ rows, squares, squaresAt, _ int32 }
+
+// exchangeRoundedArgs mirrors ExchangeRoundedArgs of exchange.cu.
+type exchangeRoundedArgs struct {
+	rounded, flags   [device.MaxRanks]uint64 // of each rank
+	epochs, progress uint64
+	parts            roundedParts
+	ranks, rank      int32
+}
+
+// roundedPacketsArgs mirrors RoundedPacketsArgs of exchange.cu.
+type roundedPacketsArgs struct {
+	rounded      uint64
+	packets      packetsArgs
+	parts        roundedParts
+	first, pairs int32
 }
 
 // spreadArgs mirrors SpreadArgs of gemm/spread.cuh.

@@ -25,10 +25,17 @@ type Exchange struct {
 	All  device.Buffer // out: float32 [T][Width]
 	X    device.Buffer // in and out: float32 [T][Width], or none
 	Bias device.Buffer // float32 [Width], or none; with X
+	// Rounded is where the op before hands its part over, on GPUs on which it does: then these rows are exchanged, with
+	// their sums of squares if Squares says so, and neither Part nor All nor X. Such ops of a pass change only their
+	// own part of X, as [Complete] wants it. Or none.
+	Rounded device.Buffer
+	Squares bool
 	// Signals is that of the device. One stream makes all exchanges of a device.
 	Signals device.Signals
 
 	T, Width, PartCols, Ranks int
+
+	inPlace bool // the part is this rank's columns of All
 }
 
 // partUnit is what a part is a multiple of: the rows of a tile, so that a GPU packs a part as it packs the whole.
@@ -152,3 +159,32 @@ func (o Exchange) add(h *device.Host) {
 		}
 	}
 }
+
+// Complete gives every rank the columns of X that each has computed: a prefill pass of GPUs that hand rounded rows over
+// leaves each with a part of the residual stream. Parts are of one size. On other devices X is complete already.
+type Complete struct {
+	X       device.Buffer // in and out: float32 [T][Width]
+	Signals device.Signals
+
+	T, Width, Ranks int
+}
+
+// Kernel returns "exchange".
+func (Complete) Kernel() string { return "exchange" }
+
+// exchange returns the exchange of X in place.
+func (o Complete) exchange() Exchange {
+	return Exchange{Part: o.X, All: o.X, Signals: o.Signals, T: o.T, Width: o.Width, PartCols: o.Width / max(1, o.Ranks),
+		Ranks: o.Ranks, inPlace: true}
+}
+
+// Check compares dimensions.
+func (o Complete) Check() error {
+	if o.Ranks < 2 || o.Width%o.Ranks != 0 {
+		return fmt.Errorf("%w: %d columns of %d ranks", device.ErrBadShape, o.Width, o.Ranks)
+	}
+	return o.exchange().Check()
+}
+
+// Host does nothing.
+func (o Complete) Host(*device.Host) {}

@@ -24,6 +24,8 @@ const receives = 1 << 13
 // same one of the others.
 func (o Exchange) CUDA(q *cuda.Queue) error {
 	switch {
+	case o.rounds(q):
+		return o.launchRounded(q)
 	case o.fits(mostPackets):
 		return o.launchPackets(q, 0, o.T)
 	case o.Signals.Inbox == device.PinnedInbox:
@@ -62,7 +64,8 @@ func (o Exchange) launchByRows(q *cuda.Queue) error {
 
 // launchPackets launches the exchange of some rows by packets.
 func (o Exchange) launchPackets(q *cuda.Queue, first, rows int) error {
-	args := exchangePacketsArgs{part: q.Address(o.Part) + uint64(4*first*o.PartCols), to: o.to(q, first, rows)}
+	part, stride := o.part(q)
+	args := exchangePacketsArgs{part: part + uint64(4*first*stride), to: o.to(q, first, rows), stride: int32(stride)}
 	g := cuda.Grid{X: min(device.SignalBlocks, splitsOf(rows*o.PartCols/2, exchangeThreads)), Threads: exchangeThreads,
 		Dependent: tune.DependentLaunch}
 	return cuda.Launch(q, "reel_exchange_packets", g, args)
@@ -89,13 +92,69 @@ func (o Exchange) to(q *cuda.Queue, first, rows int) spreadTo {
 	return to
 }
 
+// part returns the address of this rank's part, and the floats between two of its rows.
+func (o Exchange) part(q *cuda.Queue) (address uint64, stride int) {
+	if o.inPlace {
+		return q.Address(o.All) + uint64(4*PartStart(o.Width, o.Ranks, q.Rank())), o.Width
+	}
+	return q.Address(o.Part), o.PartCols
+}
+
+// CUDA launches exchanges by packets: others may still write to their X, so nothing may be written there before they
+// have reached the exchange.
+func (o Complete) CUDA(q *cuda.Queue) error { return o.exchange().launchByRows(q) }
+
+// rounds reports whether the op before leaves its part rounded.
+func (o Exchange) rounds(q *cuda.Queue) bool {
+	return !o.Rounded.IsZero() && canRound(q, o.Rounded, o.T, o.Width)
+}
+
+// launchRounded launches the exchange of rounded rows: in packets if they are few, or GPUs do not address each other's
+// memory.
+func (o Exchange) launchRounded(q *cuda.Queue) error {
+	r := roundedAt(0, o.T, o.Width)
+	parts := roundedParts{rows: r.tokens * int32(o.PartCols) * 2, squaresAt: int32(r.scales)}
+	if o.Squares {
+		parts.squares = r.tokens * int32(o.PartCols) / 128 * 4
+	}
+	pairs := int(parts.rows+parts.squares) / 8
+	if o.Signals.Inbox == device.PinnedInbox || o.Signals.Inbox == device.PeerInbox && 2*pairs*o.Ranks <= mostPackets {
+		return o.launchRoundedPackets(q, parts, pairs)
+	}
+	args := exchangeRoundedArgs{epochs: q.Address(o.Signals.Epochs), progress: q.Address(o.Signals.Progress),
+		parts: parts, ranks: int32(o.Ranks), rank: int32(q.Rank())}
+	for peer := range o.Ranks {
+		args.rounded[peer], args.flags[peer] = q.PeerAddress(peer, o.Rounded), q.PeerAddress(peer, o.Signals.Flags)
+	}
+	g := cuda.Grid{X: min(device.SignalBlocks, splitsOf(pairs/2, exchangeThreads)), Threads: exchangeThreads,
+		Dependent: tune.DependentLaunch}
+	return cuda.Launch(q, "reel_exchange_rounded", g, args)
+}
+
+// launchRoundedPackets launches as many exchanges by packets as that takes.
+func (o Exchange) launchRoundedPackets(q *cuda.Queue, parts roundedParts, pairs int) error {
+	each := device.InboxPackets / 2 / o.Ranks
+	for first := 0; first < pairs; first += each {
+		n := min(each, pairs-first)
+		args := roundedPacketsArgs{rounded: q.Address(o.Rounded), packets: o.to(q, 0, 0).packets, parts: parts,
+			first: int32(first), pairs: int32(n)}
+		g := cuda.Grid{X: min(device.SignalBlocks, splitsOf(n, exchangeThreads)), Threads: exchangeThreads,
+			Dependent: tune.DependentLaunch}
+		if err := cuda.Launch(q, "reel_exchange_rounded_packets", g, args); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // launchFlags launches the exchange by flags.
 func (o Exchange) launchFlags(q *cuda.Queue) error {
 	name, elements := "reel_exchange", o.T*o.PartCols/4
 	if o.PartCols%4 != 0 || o.Width%4 != 0 {
 		name, elements = "reel_exchange1", o.T*o.PartCols
 	}
-	args := exchangeArgs{part: q.Address(o.Part), x: q.Address(o.X), bias: q.Address(o.Bias),
+	part, stride := o.part(q)
+	args := exchangeArgs{part: part, stride: int32(stride), x: q.Address(o.X), bias: q.Address(o.Bias),
 		epochs: q.Address(o.Signals.Epochs), progress: q.Address(o.Signals.Progress), rows: int32(o.T),
 		width: int32(o.Width), partCols: int32(o.PartCols), ranks: int32(o.Ranks), rank: int32(q.Rank())}
 	for peer := range o.Ranks {

@@ -3,9 +3,10 @@
 struct ProjectionArgs {
 	const uint4 *w; // packed [rows][cols]
 	Activations in; // [T][cols], without norm
-	float *x;          // in and out: [T][rows]
+	float *x;          // in and out: [T] rows
 	const float *bias; // [rows], or null
-	int32_t rows, stores; // stores: x holds nothing before
+	int32_t rows, stores;   // stores: x holds nothing before
+	int32_t stride, unused; // floats between two rows of x; kernels other than stream-K take `rows`
 };
 
 // Projection, for the output and the down projection: X[t][r] += Σ W[r][k] In[t][k] + bias[r]. With
@@ -55,7 +56,7 @@ struct Projection {
 		float4 old;
 
 		static __device__ __forceinline__ float4 *x(const Args &o, const UnitRows &rows, int t) {
-			return reinterpret_cast<float4 *>(o.x + (size_t)t * o.rows + rows.row);
+			return reinterpret_cast<float4 *>(o.x + (size_t)t * o.stride + rows.row);
 		}
 		__device__ __forceinline__ void look_up(const Args &o, const UnitRows &rows, int t, const TokenInfo &) {
 			old = *x(o, rows, t); // stream-K's registers are full: reel_projection_begin came before

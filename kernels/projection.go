@@ -24,9 +24,9 @@ type Projection struct {
 	T         int
 	Class     Class
 	Name      ProjectionName
-	Store     bool // X holds nothing before; a Handover is for the sum only, so there is none
+	Store     bool // X holds nothing before; a Handover is for the sum, that of Spread if there is one
 	// Spread is the exchange that gives X, with Store and without RowIndex this rank's part, to all ranks; or none. X
-	// may then be left as it is.
+	// may then be left as it is, and the other columns of Spread.X, see [Complete].
 	Spread Exchange
 }
 
@@ -49,7 +49,7 @@ func (o Projection) Check() error {
 	if err := o.W.check(o.Kernel(), o.W.Rows, o.W.Cols); err != nil {
 		return err
 	}
-	if o.Store && !o.Handover.Rounded.IsZero() {
+	if o.Store && !o.Handover.Rounded.IsZero() && o.Handover.Ranks < 2 {
 		return fmt.Errorf("%w: a projection that stores hands nothing over", device.ErrBadShape)
 	}
 	if !o.Spread.IsZero() && (!o.Store || !o.Bias.IsZero()) {

@@ -41,10 +41,10 @@ func openGPUs(t *testing.T) *device.Ranks {
 	return ranks
 }
 
-// gpuRanksConfig is a model that two GPUs can share: its shares are whole tiles.
+// gpuRanksConfig is a model that two GPUs can share: its shares are whole tiles, and they hand them over in prompts.
 func gpuRanksConfig() model.Config {
 	c := microConfig()
-	c.HeadDim, c.Context, c.Hidden, c.Inner = 32, 2048, 128, 192
+	c.HeadDim, c.Context, c.Hidden, c.Inner = 32, 2048, 256, 384
 	return c
 }
 

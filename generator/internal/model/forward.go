@@ -92,7 +92,7 @@ func (p *pass) layer(i int, attend kernels.Attend) {
 		p.launch(qkv)    // q, k, v = Wqkv·rmsnorm(x); k and v go to the KV pool
 		p.launch(attend) // attended = softmax(q·K/√d)·V
 	}
-	p.exchangeAttended()
+	p.exchangeAttended(none)
 	p.project(p.outputProjection(i, none), p.model.layers[i].afterAttention) // x += Wo·attended
 	p.feedForward(i, none, none)
 }
@@ -139,7 +139,7 @@ func (p *pass) prefillLayers() {
 		h := p.handovers(i)
 		p.keys(i, h.qkv)
 		p.attention(i, p.attend(i, h.attend))
-		p.exchangeAttended()
+		p.exchangeAttended(h.attend)
 		p.project(p.outputProjection(i, h.output), p.model.layers[i].afterAttention)
 		p.feedForward(i, h.gateUp, h.down)
 	}
@@ -149,10 +149,12 @@ func (p *pass) prefillLayers() {
 
 // sampledRows launches the rest of a prefill pass, for the sampled rows alone.
 func (p *pass) sampledRows() {
+	var none kernels.Handover
 	last := len(p.model.layers) - 1
 	p.attention(last, p.attend(last, p.handovers(last).attend))
-	p.exchangeAttended()
+	p.exchangeAttended(none)
 	p.launch(p.gatherSampled())
+	p.completeSampled()
 	p.project(p.sampledOutputProjection(last), p.model.layers[last].afterAttention)
 	if p.model.layers[last].sparse() {
 		p.sampledExperts(last)
@@ -178,9 +180,10 @@ type handovers struct{ qkv, attend, output, gateUp, down kernels.Handover }
 // product's input, so their projection hands nothing over.
 func (p *pass) handovers(i int) (h handovers) {
 	m, s := p.model, p.memory
-	if m.Config.ranks() > 1 {
+	if m.Config.ranks() > 1 && !p.handsParts() {
 		return h // exchanges carry rows of float32
 	}
+	defer func() { h.divide(m.Config.ranks()) }()
 	w := &m.layers[i]
 	qkv, output, gateUp, down := w.products()
 	latent := m.Config.Latent != nil // attention takes and leaves rows of float32
