@@ -49,7 +49,7 @@ func Open(o config.Options) (Hardware, error) {
 		return Hardware{}, err
 	}
 	h := Hardware{Device: spoiled(d), Profile: plan.GPUProfile, Machine: describe(d),
-		OpenReader: func() (Reader, error) { return openReader(d) }}
+		OpenReader: func() (Reader, error) { return openReaders([]int{number}, d) }}
 	if watch != nil {
 		h.Taken = watch.taken
 		if bytes, _ := watch.taken(); bytes > 0 {

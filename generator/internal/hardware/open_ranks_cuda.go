@@ -44,7 +44,7 @@ func openRanks(o config.Options) (Hardware, error) {
 	}
 	r.slow = all.Capabilities().Ranks.Signals.Inbox == device.PinnedInbox
 	h := Hardware{Device: all, Profile: plan.GPUProfile, Machine: r.describe(),
-		OpenReader: func() (Reader, error) { return openReader(r.gpus[0]) }}
+		OpenReader: func() (Reader, error) { return openReaders(o.Devices(), r.gpus...) }}
 	if bytes, _ := r.taken(); bytes > 0 {
 		h.Taken, h.Overhead = r.taken, bytes+laterOverhead
 	}
