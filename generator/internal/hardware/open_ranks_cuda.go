@@ -34,7 +34,12 @@ func openRanks(o config.Options) (Hardware, error) {
 		}
 		r.gpus = append(r.gpus, d)
 	}
-	all, err := gpu.NewRanks(r.gpus, links[o.GPULink], func(d *gpu.Device) device.Device { return spoiled(d) })
+	all, err := gpu.NewRanks(r.gpus, links[o.GPULink], func(d *gpu.Device) device.Device {
+		if d == r.gpus[len(r.gpus)-1] {
+			return spoiled(d) // a device of tests fails on its last rank
+		}
+		return d
+	})
 	if errors.Is(err, gpu.ErrNoPeers) {
 		err = config.Refuse(config.ErrConfig, "--gpus: %w: take GPUs that nvidia-smi topo -p2p w shows as OK, or --gpu-link host",
 			err)
