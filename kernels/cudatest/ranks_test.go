@@ -299,10 +299,10 @@ func (g *ranksRig) compareBuffers(name string, b []device.Buffer, n int) {
 // BenchmarkSpread measures gates and a down projection of Llama-2-7B with the exchanges of their results, in a graph of
 // 32 of each.
 func BenchmarkSpread(b *testing.B) {
-	for name, link := range links {
+	benchmarks(b, func(b *testing.B, of func(*testing.B) *ranksRig) {
 		for _, rows := range []int{1, 8} {
-			b.Run(fmt.Sprintf("%s/%d", name, rows), func(b *testing.B) {
-				g := newRanksRig(b, link)
+			b.Run(fmt.Sprint(rows), func(b *testing.B) {
+				g := of(b)
 				inner, hidden := kernels.PartOf(11008, g.n), kernels.PartOf(4096, g.n)
 				gate := kernels.GateUp{X: g.shared(rows*4096, 1)[0], Norm: g.shared(4096, 1)[0],
 					Gate: g.randomWeight(inner, 4096), Up: g.randomWeight(inner, 4096), Out: g.shared(rows*inner, 1)[0], T: rows,
@@ -324,11 +324,12 @@ func BenchmarkSpread(b *testing.B) {
 				b.ReportMetric(0, "ns/op")
 			})
 		}
-	}
+	})
 }
 
 // timed returns the microseconds of ops in a graph of 32 times all of them.
 func (g *ranksRig) timed(b *testing.B, ops []device.Op) float64 {
+	b.Helper()
 	const times = 32
 	exec := g.captured(times*len(ops), ops)
 	g.must(g.s.Replay(exec))
@@ -341,29 +342,33 @@ func (g *ranksRig) timed(b *testing.B, ops []device.Op) float64 {
 	return float64(time.Since(begun).Nanoseconds()) / 1000 / (20 * times)
 }
 
+// benchmarks runs a benchmark for each link, and opens the GPUs once for each.
+func benchmarks(b *testing.B, run func(b *testing.B, of func(*testing.B) *ranksRig)) {
+	for name, link := range links {
+		b.Run(name, func(b *testing.B) {
+			all := newRanksRig(b, link)
+			run(b, func(b *testing.B) *ranksRig {
+				g := *all
+				g.t = b
+				return &g
+			})
+		})
+	}
+}
+
 // BenchmarkExchange measures an exchange in a graph of 64, by rows and columns.
 func BenchmarkExchange(b *testing.B) {
-	const exchanges = 64
-	for _, rows := range []int{1, 8, 64, 400} {
-		for _, width := range []int{4096, 11008, 32000} {
-			for name, link := range links {
-				b.Run(fmt.Sprintf("%s/%dx%d", name, rows, width), func(b *testing.B) {
-					g := newRanksRig(b, link)
+	benchmarks(b, func(b *testing.B, of func(*testing.B) *ranksRig) {
+		for _, rows := range []int{1, 8, 64, 400} {
+			for _, width := range []int{4096, 11008, 32000} {
+				b.Run(fmt.Sprintf("%dx%d", rows, width), func(b *testing.B) {
+					g := of(b)
 					first, _ := g.fresh(rows, width, true)
 					second, _ := g.fresh(rows, width, false)
-					exec := g.captured(exchanges, []device.Op{first, second})
-					g.must(g.s.Replay(exec))
-					g.must(g.s.Synchronize())
-					begun := time.Now()
-					for range b.N {
-						g.must(g.s.Replay(exec))
-					}
-					g.must(g.s.Synchronize())
-					each := time.Since(begun) / time.Duration(b.N*exchanges)
-					b.ReportMetric(float64(each.Nanoseconds())/1000, "us/exchange")
+					b.ReportMetric(g.timed(b, []device.Op{first, second})/2, "us/exchange")
 					b.ReportMetric(0, "ns/op")
 				})
 			}
 		}
-	}
+	})
 }
