@@ -227,7 +227,7 @@ func TestSettings(t *testing.T) {
 		MaxBatch: 5, LogLevel: "error", LogFormat: "json",
 		Precapture: []int{1, 2, 3, 64}, GraphMemory: 1 << 20, MaxGraphs: 7, Roller: "off", CacheScope: "all",
 		Reread: "chat", HostCache: 8 << 30, CacheDir: "/c", CacheDirBytes: 1 << 30, ChatTemplate: "/t",
-		Draft: "lookup", DraftTokens: 3, DraftPlan: "always"}
+		Draft: "lookup", DraftTokens: 3, DraftPlan: "always", GPULink: "auto"}
 	if got := <-f.options; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

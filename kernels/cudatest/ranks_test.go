@@ -372,3 +372,20 @@ func BenchmarkExchange(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkRanksReplay measures how long one thread takes to launch a graph of 300 exchanges on all GPUs, and how long
+// that takes on the first one alone: as much later the last GPU begins.
+func BenchmarkRanksReplay(b *testing.B) {
+	g := newRanksRig(b, cuda.PeerLink)
+	op, _ := g.fresh(1, 4096, true)
+	exec := g.captured(300, []device.Op{op})
+	var launch time.Duration
+	for range b.N {
+		begun := time.Now()
+		g.must(g.s.Replay(exec))
+		launch += time.Since(begun)
+		g.must(g.s.Synchronize())
+	}
+	b.ReportMetric(float64(launch.Nanoseconds())/1000/float64(b.N)/float64(g.n), "us/launch")
+	b.ReportMetric(0, "ns/op")
+}
