@@ -315,6 +315,12 @@ type roundedPacketsArgs struct {
 	first, pairs int32
 }
 
+// attendSpreadArgs mirrors AttendSpreadArgs of attend.cu.
+type attendSpreadArgs[T any] struct {
+	of T
+	to spreadTo
+}
+
 // spreadArgs mirrors SpreadArgs of gemm/spread.cuh.
 type spreadArgs[T any] struct {
 	op           T

@@ -27,6 +27,7 @@ var arguments = []argument{
 	{cpp: "AddNormArgs", mirror: addNormArgs{}},
 	{cpp: "AttendArgs", mirror: attendArgs{}, rename: "t:T"},
 	{cpp: "AttendLatentArgs", mirror: attendLatentArgs{}, rename: "t:T"},
+	{cpp: "AttendSpreadArgs<AttendArgs>", mirror: attendSpreadArgs[attendArgs]{}},
 	{cpp: "BeginArgs", mirror: beginArgs{}},
 	{cpp: "AttendLogits", mirror: attendLogits{}},
 	{cpp: "AttendLogitsArgs<AttendArgs>", mirror: attendLogitsArgs[attendArgs]{}},
@@ -137,6 +138,8 @@ func layout() string {
 	fmt.Fprintf(&b, "\nREEL_SIZE(AttendDeferredArgs, %d);\n", deferred.Size())
 	fmt.Fprintf(&b, "REEL_SIZE(AttendLogitsArgs<AttendDeferredArgs>, %d);\n",
 		reflect.TypeOf(attendLogitsArgs[attendDeferredArgs]{}).Size())
+	fmt.Fprintf(&b, "REEL_SIZE(AttendSpreadArgs<AttendDeferredArgs>, %d);\n",
+		reflect.TypeOf(attendSpreadArgs[attendDeferredArgs]{}).Size())
 	fmt.Fprintf(&b, "REEL_SIZE(AttendFromArgs, %d);\n", reflect.TypeOf(attendFromArgs{}).Size())
 	fmt.Fprintf(&b, "static_assert(sizeof(AttendArgs) == %d, \"post and earliest follow the base\");\n", deferred.Field(1).Offset)
 	fmt.Fprintf(&b, "\n#ifdef __CUDA_ARCH_FEAT_SM90_ALL%s#endif\n", sm90.String())

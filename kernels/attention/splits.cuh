@@ -1,6 +1,7 @@
 // Decode attention (attend.cu): how a row's positions are divided, and how the parts are added.
 #pragma once
 #include "attention/softmax.cuh"
+#include "ptx/packets.cuh"
 
 // A row's positions are cut into splits of SPLIT, and a split into BLOCK positions for each of
 // WARPS warps. Warps are added in their order, then splits in theirs, so a row's sums have one
@@ -115,6 +116,26 @@ template <bool DEFERRED> __device__ __forceinline__ AttendVerifyTile attend_tile
 	return attend_verify_tile(a);
 }
 
+// AttendStore stores the results of attention.
+struct AttendStore {
+	__device__ __forceinline__ void begin() {}
+	__device__ __forceinline__ void store(const AttendArgs &a, size_t at, float v) const { a.out[at] = v; }
+};
+
+// AttendSend gives them to all ranks instead, of which each has the same number of heads.
+struct AttendSend {
+	const Spread &to;
+	uint32_t number;
+
+	// begin follows pdl_wait.
+	__device__ __forceinline__ void begin() { number = to.packets.number(); }
+	__device__ __forceinline__ void store(const AttendArgs &, size_t at, float v) const {
+		const int row = (int)at / to.part_cols, k = row * to.width + to.begin(to.packets.rank) + (int)at % to.part_cols;
+		to.all[k] = v;
+		to.packets.send(number, k, v);
+	}
+};
+
 // SoftmaxState belongs to a warp's sums: the largest score and the sum of weights of an entry.
 struct SoftmaxState {
 	float most, weight;
@@ -164,8 +185,9 @@ template <int MERGED, class Tile> __device__ __forceinline__ void attend_factors
 // attend_merge adds a tile's splits in order, in the last of `blocks` blocks to arrive. It does the
 // operations of AttendSum::add, but loads sums and factors of many splits at once. run
 // [group][WIDE] holds each thread's own sums.
-template <int WIDE, int THREADS, class Logits, class Tile> __device__ static void attend_merge(
-	const AttendArgs &a, const Logits &logits, const Tile &tile, AttendSum *run, int first, int splits, int blocks) {
+template <int WIDE, int THREADS, class Logits, class Tile, class Out> __device__ static void attend_merge(
+	const AttendArgs &a, const Logits &logits, const Tile &tile, AttendSum *run, int first, int splits, int blocks,
+	const Out &out) {
 	constexpr int LOADS = THREADS / 8; // more would need more registers than smaller blocks have
 	constexpr int MERGED = ::MERGED<WIDE>;
 	__shared__ AttendMerge<MERGED> s;
@@ -205,7 +227,7 @@ template <int WIDE, int THREADS, class Logits, class Tile> __device__ static voi
 			if (from + MERGED < splits)
 				run[i] = sum;
 			else
-				a.out[tile.index(a, entry) * a.dim + element] = sum.sum / sum.weight;
+				out.store(a, tile.index(a, entry) * a.dim + element, sum.sum / sum.weight);
 		}
 	}
 }

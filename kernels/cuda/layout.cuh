@@ -92,6 +92,10 @@ REEL_FIELD(AttendLatentArgs, logits, 112);
 REEL_FIELD(AttendLatentArgs, scale, 128);
 REEL_FIELD(AttendLatentArgs, unused, 132);
 
+REEL_SIZE(AttendSpreadArgs<AttendArgs>, 280);
+REEL_FIELD(AttendSpreadArgs<AttendArgs>, of, 0);
+REEL_FIELD(AttendSpreadArgs<AttendArgs>, to, 152);
+
 REEL_SIZE(BeginArgs, 24);
 REEL_FIELD(BeginArgs, x, 0);
 REEL_FIELD(BeginArgs, bias, 8);
@@ -734,6 +738,7 @@ REEL_FIELD(WidthNormsArgs, eps, 36);
 
 REEL_SIZE(AttendDeferredArgs, 264);
 REEL_SIZE(AttendLogitsArgs<AttendDeferredArgs>, 280);
+REEL_SIZE(AttendSpreadArgs<AttendDeferredArgs>, 392);
 REEL_SIZE(AttendFromArgs, 160);
 static_assert(sizeof(AttendArgs) == 152, "post and earliest follow the base");
 

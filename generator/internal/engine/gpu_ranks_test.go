@@ -44,7 +44,7 @@ func openGPUs(t *testing.T) *device.Ranks {
 // gpuRanksConfig is a model that two GPUs can share: its shares are whole tiles, and they hand them over in prompts.
 func gpuRanksConfig() model.Config {
 	c := microConfig()
-	c.HeadDim, c.Context, c.Hidden, c.Inner = 32, 2048, 256, 384
+	c.HeadDim, c.Context, c.Hidden, c.Inner = 64, 2048, 256, 384
 	return c
 }
 

@@ -89,10 +89,9 @@ func (p *pass) layer(i int, attend kernels.Attend) {
 		p.attention(i, attend)
 	} else {
 		qkv, attend := p.deferRoPE(p.qkv(i, none), attend)
-		p.launch(qkv)    // q, k, v = Wqkv·rmsnorm(x); k and v go to the KV pool
-		p.launch(attend) // attended = softmax(q·K/√d)·V
+		p.launch(qkv)         // q, k, v = Wqkv·rmsnorm(x); k and v go to the KV pool
+		p.attendParts(attend) // attended = softmax(q·K/√d)·V
 	}
-	p.exchangeAttended(none)
 	p.project(p.outputProjection(i, none), p.model.layers[i].afterAttention) // x += Wo·attended
 	p.feedForward(i, none, none)
 }
@@ -139,7 +138,6 @@ func (p *pass) prefillLayers() {
 		h := p.handovers(i)
 		p.keys(i, h.qkv)
 		p.attention(i, p.attend(i, h.attend))
-		p.exchangeAttended(h.attend)
 		p.project(p.outputProjection(i, h.output), p.model.layers[i].afterAttention)
 		p.feedForward(i, h.gateUp, h.down)
 	}
@@ -149,10 +147,8 @@ func (p *pass) prefillLayers() {
 
 // sampledRows launches the rest of a prefill pass, for the sampled rows alone.
 func (p *pass) sampledRows() {
-	var none kernels.Handover
 	last := len(p.model.layers) - 1
 	p.attention(last, p.attend(last, p.handovers(last).attend))
-	p.exchangeAttended(none)
 	p.launch(p.gatherSampled())
 	p.completeSampled()
 	p.project(p.sampledOutputProjection(last), p.model.layers[last].afterAttention)

@@ -164,12 +164,12 @@ func TestRanksHandPartsOverEverywhereOrNowhere(t *testing.T) {
 		test.change(&c)
 		ops := prefillOps(t, c, zeros{c, test.blocks})
 		got, complete := 0, 0
-		for i, op := range ops {
+		for _, op := range ops {
 			var h kernels.Handover
 			var e kernels.Exchange
 			switch o := op.(type) {
 			case kernels.Attend:
-				h, e = o.Handover, ops[i+1].(kernels.Exchange)
+				h, e = o.Handover, o.Spread
 			case kernels.GateUp:
 				h, e = o.Handover, o.Spread
 			case kernels.Projection:

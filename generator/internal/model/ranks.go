@@ -151,13 +151,13 @@ func (p *pass) exchangeOf(part, all device.Buffer, rows, width int) kernels.Exch
 		PartCols: p.model.Config.part(width), Ranks: p.model.Config.ranks()}
 }
 
-// exchangeAttended gives all ranks the results of attention, which it may have handed over.
-func (p *pass) exchangeAttended(h kernels.Handover) {
+// attendParts launches an attention over a part of the heads, which gives all ranks its results.
+func (p *pass) attendParts(op kernels.Attend) {
 	if c := p.model.Config; c.dividesHeads() {
-		op := p.exchangeOf(p.memory.own.attended, p.memory.attended, p.Rows, c.Heads*c.HeadDim)
-		op.PartCols = c.heads() * c.HeadDim
-		p.launch(handed(op, h))
+		op.Spread = handed(p.exchangeOf(op.Out, p.memory.attended, op.T, c.Heads*c.HeadDim), op.Handover)
+		op.Spread.PartCols = c.heads() * c.HeadDim
 	}
+	p.launch(op)
 }
 
 // gateUpParts launches the gates of a layer, and gives all ranks their results.
