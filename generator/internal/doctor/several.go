@@ -40,6 +40,7 @@ func (s *System) together(ctx context.Context, list []card) (all []Finding) {
 		return []Finding{failure("gpus", fmt.Sprintf("nvidia-smi shows %d of the %d GPUs of --gpus", len(s.used(list)),
 			len(s.numbers())), "name GPUs that nvidia-smi -L lists")}
 	}
+	all = append(all, s.shared(ctx)...)
 	for _, c := range s.used(list) {
 		more, free := (c.total-c.used)-(least.total-least.used), c.total-c.used
 		if more > free/uneven {
@@ -56,6 +57,17 @@ func (s *System) together(ctx context.Context, list []card) (all []Finding) {
 	all = append(all, s.peers(ctx)...)
 	if len(all) == 0 {
 		all = append(all, ok("gpus", fmt.Sprintf("%d GPUs address each other's memory", len(s.numbers()))))
+	}
+	return all
+}
+
+// shared names the programs that compute on one of the GPUs: each waits in every layer for the slowest.
+func (s *System) shared(ctx context.Context) (all []Finding) {
+	for _, number := range s.numbers() {
+		if programs := s.otherPrograms(ctx, fmt.Sprint(number)); programs != "" {
+			all = append(all, warning("gpus", fmt.Sprintf("GPU %d also computes for %s, and the others wait for it", number,
+				programs), "end those programs, or take GPUs that nobody else uses"))
+		}
 	}
 	return all
 }
