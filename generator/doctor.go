@@ -33,7 +33,7 @@ var errFound = errors.New("something fails: see above")
 func (p *program) doctorCommand() *cobra.Command {
 	var o config.Options
 	var asJSON bool
-	settings := config.Pick(config.Settings(&o), "model", "socket", "device", "gpu", "gpus", "max-seq-len", "max-batch",
+	settings := config.Pick(config.Settings(&o), "model", "socket", "device", "gpu", "gpus", "gpu-link", "max-seq-len", "max-batch",
 		"host-cache", "graph-memory", "max-graphs")
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -93,7 +93,7 @@ func thisMachine(o config.Options) *doctor.System {
 	if located, _, err := assembly.Locate(o); err == nil { // else the model's check has the error
 		o = located
 	}
-	s := &doctor.System{Root: "/", Device: o.Device, GPUs: o.Devices(), UID: os.Getuid(),
+	s := &doctor.System{Root: "/", Device: o.Device, GPUs: o.Devices(), GPULink: o.GPULink, UID: os.Getuid(),
 		Library: hardware.DriverLibrary, CUDAProgram: hardware.FindCUDA, CUDAStarts: hardware.TryCUDA,
 		Access: func(path string) error { return unix.Access(path, unix.R_OK|unix.W_OK) },
 		Run:    runProgram, Explain: explainSocket,

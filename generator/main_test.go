@@ -229,7 +229,7 @@ func TestSettings(t *testing.T) {
 		Precapture: []int{1, 2, 3, 64}, GraphMemory: 1 << 20, MaxGraphs: 7, Roller: "off", CacheScope: "all",
 		Reread: "chat", HostCache: 8 << 30, CacheDir: "/c", CacheDirBytes: 1 << 30, ChatTemplate: "/t",
 		Draft: "lookup", DraftTokens: 3, DraftPlan: "always", TokenGap: 15 * time.Millisecond,
-		MaxConnections: 1000, MaxQueue: 700}
+		MaxConnections: 1000, MaxQueue: 700, GPULink: "auto"}
 	if got := <-f.options; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

@@ -39,8 +39,8 @@ var notes = manual.Notes(
 		"and says why in one line. cuda requires a GPU; without one it exits with 78."},
 	manual.Entry{Term: "--gpus", Text: "Each GPU has a part of every weight and of the KV cache, so a model may be as " +
 		"large as their memory together; with latent attention each has the whole cache. All have the same plan: the " +
-		"one with the least free memory decides. They must be able to address each other's memory (nvidia-smi topo " +
-		"-p2p w). A request gives the same tokens as long as the number of GPUs is the same. On host as many simulated " +
+		"one with the least free memory decides. If they can address each other's memory (nvidia-smi topo -p2p w) " +
+		"they do; else, or with --gpu-link host, what they exchange goes through memory of the machine, several times slower. A request gives the same tokens as long as the number of GPUs is the same. On host as many simulated " +
 		"GPUs share the processors; their tokens are those of one."},
 	manual.Entry{Term: "--max-batch", Text: "A few more sequences are reserved for users who have none running."},
 	manual.Entry{Term: "--host-cache", Text: "Keys and values of prompts are copied there before they leave the device, and " +

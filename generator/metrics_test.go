@@ -24,9 +24,9 @@ import (
 // heat is a GPU with a known temperature and nothing else.
 type heat struct{ closed chan struct{} }
 
-func (h heat) Read() gpu.Reading {
+func (h heat) Read() []gpu.Reading {
 	celsius := 61.5
-	return gpu.Reading{Temperature: &celsius}
+	return []gpu.Reading{{Temperature: &celsius}}
 }
 func (h heat) Close() { close(h.closed) }
 

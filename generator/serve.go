@@ -102,7 +102,7 @@ func (p *program) serveOn(
 	}
 	e := daemon.NewEngineActor(&daemon.EngineActor{
 		Load: p.load, Options: o, Log: log, Manager: m, Journal: journal, Progress: progress})
-	exporter := metrics.New(func() *protocol.Status { return e.Server.Status() }, e.Reading)
+	exporter := metrics.New(func() *protocol.Status { return e.Server.Status() }, e.Readings)
 	wakes := daemon.Wakes(m, journal, o.Socket)
 	s := server.New(server.Options{Socket: o.Socket, Lock: lock, Inherited: m.Socket, Wakes: wakes, AllowSleep: o.AllowSleep,
 		Version: release(), Logger: log, Observer: exporter,

@@ -27,6 +27,7 @@ var arguments = []argument{
 	{cpp: "AddNormArgs", mirror: addNormArgs{}},
 	{cpp: "AttendArgs", mirror: attendArgs{}, rename: "t:T"},
 	{cpp: "AttendLatentArgs", mirror: attendLatentArgs{}, rename: "t:T"},
+	{cpp: "AttendSpreadArgs<AttendArgs>", mirror: attendSpreadArgs[attendArgs]{}},
 	{cpp: "BeginArgs", mirror: beginArgs{}},
 	{cpp: "AttendLogits", mirror: attendLogits{}},
 	{cpp: "AttendLogitsArgs<AttendArgs>", mirror: attendLogitsArgs[attendArgs]{}},
@@ -45,6 +46,7 @@ var arguments = []argument{
 	{cpp: "RecentArgs", mirror: recentArgs{}},
 	{cpp: "EmbedArgs", mirror: embedArgs{}},
 	{cpp: "ExchangeArgs", mirror: exchangeArgs{}, rename: "partCols:part_cols"},
+	{cpp: "ExchangePacketsArgs", mirror: exchangePacketsArgs{}},
 	{cpp: "ExpertDownArgs", mirror: expertDownArgs{}},
 	{cpp: "ExpertGateUpArgs", mirror: expertGateUpArgs{}},
 	{cpp: "ExpertSumArgs", mirror: expertSumArgs{}},
@@ -64,6 +66,7 @@ var arguments = []argument{
 	{cpp: "ManyArgs<QKV>", mirror: manyArgs[qkvArgs]{}},
 	{cpp: "PackCodesArgs", mirror: packCodesArgs{}},
 	{cpp: "PackArgs", mirror: packArgs{}},
+	{cpp: "Packets", mirror: packetsArgs{}},
 	{cpp: "ProjectionArgs", mirror: projectionArgs{}},
 	{cpp: "ProposeArgs", mirror: proposeArgs{}},
 	{cpp: "QKPostArgs", mirror: qkPostArgs{}, rename: "t:T"},
@@ -71,12 +74,18 @@ var arguments = []argument{
 	{cpp: "ReadArgs", mirror: readArgs{}},
 	{cpp: "RestoreArgs", mirror: restoreArgs{}},
 	{cpp: "RouteArgs", mirror: routeArgs{}, rename: "t:T"},
+	{cpp: "ExchangeRoundedArgs", mirror: exchangeRoundedArgs{}},
+	{cpp: "RoundedParts", mirror: roundedParts{}, rename: "squaresAt:squares_at"},
+	{cpp: "RoundedPacketsArgs", mirror: roundedPacketsArgs{}},
 	{cpp: "RoundArgs", mirror: roundArgs{}},
 	{cpp: "RoundCodesArgs", mirror: roundCodesArgs{}},
 	{cpp: "RoundedInput", mirror: roundedInput{}},
 	{cpp: "SampleArgs", mirror: sampleArgs{}},
 	{cpp: "SlicePlan", mirror: slicePlan{}},
 	{cpp: "SoftcapArgs", mirror: softcapArgs{}},
+	{cpp: "Spread", mirror: spreadTo{}, rename: "partCols:part_cols"},
+	{cpp: "SpreadArgs<GateUp>", mirror: spreadArgs[gateUpArgs]{}},
+	{cpp: "SpreadArgs<Projection>", mirror: spreadArgs[projectionArgs]{}},
 	{cpp: "StageArgs", mirror: stageArgs{}, rename: "t:T n:N"},
 	{cpp: "StreamKArgs<GateUp>", mirror: streamKArgs[gateUpArgs]{}},
 	{cpp: "StreamKArgs<Projection>", mirror: streamKArgs[projectionArgs]{}},
@@ -133,6 +142,8 @@ func layout() string {
 	fmt.Fprintf(&b, "\nREEL_SIZE(AttendDeferredArgs, %d);\n", deferred.Size())
 	fmt.Fprintf(&b, "REEL_SIZE(AttendLogitsArgs<AttendDeferredArgs>, %d);\n",
 		reflect.TypeOf(attendLogitsArgs[attendDeferredArgs]{}).Size())
+	fmt.Fprintf(&b, "REEL_SIZE(AttendSpreadArgs<AttendDeferredArgs>, %d);\n",
+		reflect.TypeOf(attendSpreadArgs[attendDeferredArgs]{}).Size())
 	fmt.Fprintf(&b, "REEL_SIZE(AttendFromArgs, %d);\n", reflect.TypeOf(attendFromArgs{}).Size())
 	fmt.Fprintf(&b, "static_assert(sizeof(AttendArgs) == %d, \"post and earliest follow the base\");\n", deferred.Field(1).Offset)
 	fmt.Fprintf(&b, "\n#ifdef __CUDA_ARCH_FEAT_SM90_ALL%s#endif\n", sm90.String())

@@ -247,8 +247,8 @@ template <int CHUNKS> struct AttendWeights {
 // not depend on the grid, on TEAMS, or on whether QK post-processing happens here
 // (AttendDeferredArgs). In a verify pass (AttendVerifyArgs) the grid is [groups of rows][KV heads × groups of ENTRIES
 // pairs of row and query head][…], and each row has the bits that it has alone.
-template <int CHUNKS, int TEAMS, bool ANY = false, class Args, class Logits = AttendPlain>
-__device__ __forceinline__ void attend(const Args &a, const Logits &logits = {}) {
+template <int CHUNKS, int TEAMS, bool ANY = false, class Args, class Logits = AttendPlain, class Out = AttendStore>
+__device__ __forceinline__ void attend(const Args &a, const Logits &logits = {}, Out out = {}) {
 	using Own = AttendOwnHeads<32 * CHUNKS, ANY, WARPS * TEAMS, Args>;
 	constexpr bool DEFERRED = Own::DEFERRED;
 	constexpr int BLOCK = AttendSplits<CHUNKS>::BLOCK, SPLIT = AttendSplits<CHUNKS>::SPLIT;
@@ -323,7 +323,7 @@ __device__ __forceinline__ void attend(const Args &a, const Logits &logits = {})
 			if (!last)
 				run[i] = all;
 			else
-				attend_write(a, tile.index(a, entry), element, all.sum / all.weight);
+				out.store(a, tile.index(a, entry), element, all.sum / all.weight);
 		}
 	};
 	// The only place with loads of keys and values. If registers were loaded at two places, the
@@ -363,6 +363,7 @@ __device__ __forceinline__ void attend(const Args &a, const Logits &logits = {})
 		rows = next, next = source.row_of(tile, from + 2 * step * SPLIT);
 	}
 	if (!DEFERRED && !live && !newest) pdl_wait();
+	out.begin();
 	const bool mine = DEFERRED && live && from + BLOCK > tile.last; // the warp has the row's own position
 	if (live) w.score(q, b);
 	if (mine) w.score_own(q, own.key(), tile.last - from);
@@ -371,7 +372,33 @@ __device__ __forceinline__ void attend(const Args &a, const Logits &logits = {})
 	add_splits(true);
 	if (!whole)
 		attend_merge<WIDE, THREADS>(
-			a, logits, tile, run, first, splits, min((int)gridDim.z, (splits - first + TEAMS - 1) / TEAMS));
+			a, logits, tile, run, first, splits, min((int)gridDim.z, (splits - first + TEAMS - 1) / TEAMS), out);
+}
+
+template <class Args> struct AttendSpreadArgs {
+	Args of;
+	Spread to;
+};
+
+// attend_spread gives the results to all ranks. The last row of blocks computes nothing: the first ones of it store what
+// others send.
+template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void attend_spread(const AttendSpreadArgs<Args> &a) {
+	const Packets &packets = a.to.packets;
+	if (blockIdx.y < gridDim.y - 1 || blockIdx.z > 0) {
+		if (blockIdx.y < gridDim.y - 1) attend<CHUNKS, TEAMS, false, Args, AttendPlain, AttendSend>(a.of, {}, {a.to, 0});
+		__syncthreads(); // all threads know the number
+		if (threadIdx.x > 0) return;
+		pdl_wait(); // a block without splits has not waited
+		packets.begun();
+		return;
+	}
+	pdl_begin();
+	const uint32_t number = packets.number();
+	__syncthreads();
+	if (blockIdx.x > 0 && threadIdx.x == 0) packets.begun();
+	a.to.template receive<8>(number, blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x);
+	__syncthreads();
+	if (blockIdx.x == 0 && threadIdx.x == 0) packets.end(number, gridDim.x * gridDim.y * gridDim.z - 1);
 }
 
 // The kernels by head size (32*CHUNKS), with the blocks per SM that registers allow: with one split per
@@ -396,6 +423,18 @@ ATTEND_KERNELS(64, 2, 3)
 ATTEND_KERNELS(96, 3, 2)
 ATTEND_KERNELS(128, 4, 2)
 ATTEND_ONE_KERNELS(256, 8, 2)
+
+// Those of the head sizes of large models whose results go to all ranks.
+#define ATTEND_SPREAD_KERNEL(NAME, CHUNKS, TEAMS, BLOCKS, ARGS)                      \
+	extern "C" __global__ void __launch_bounds__(WARPS * 32 * TEAMS, BLOCKS)         \
+		NAME(const __grid_constant__ AttendSpreadArgs<ARGS> a) { attend_spread<CHUNKS, TEAMS>(a); }
+#define ATTEND_SPREAD_KERNELS(SIZE, CHUNKS, BLOCKS)                                                \
+	ATTEND_SPREAD_KERNEL(reel_attend_##SIZE##_spread, CHUNKS, 1, BLOCKS, AttendArgs)               \
+	ATTEND_SPREAD_KERNEL(reel_attend_##SIZE##_deferred_spread, CHUNKS, 1, BLOCKS, AttendDeferredArgs) \
+	ATTEND_SPREAD_KERNEL(reel_attend_##SIZE##_two_spread, CHUNKS, 2, 1, AttendArgs)                \
+	ATTEND_SPREAD_KERNEL(reel_attend_##SIZE##_two_deferred_spread, CHUNKS, 2, 1, AttendDeferredArgs)
+ATTEND_SPREAD_KERNELS(64, 2, 3)
+ATTEND_SPREAD_KERNELS(128, 4, 2)
 
 // The same with a softcap or sinks, one split per block at a time, for all head sizes up to 32*CHUNKS.
 #define ATTEND_LOGITS_KERNEL(NAME, CHUNKS, BLOCKS, ARGS)                             \

@@ -50,6 +50,8 @@ type Attend struct {
 	// each row must be the only one of its sequence. Q is not changed.
 	Post     QKPost
 	Handover Handover // InputIsRounded and Norm are unused
+	// Spread is the exchange that gives Out, this rank's heads, to all ranks; or none. Out may then be left as it is.
+	Spread Exchange
 }
 
 // On a GPU a row's positions are cut into splits of attendSplit, or half of it for heads larger than 128; in prefill of
@@ -112,6 +114,9 @@ func (o Attend) Check() error {
 	if err := o.KV.check(o.Layer); err != nil {
 		return err
 	}
+	if err := o.Spread.checkSpread(o.Out, o.T, o.Heads*o.KV.HeadDim); err != nil {
+		return err
+	}
 	if o.Window < 0 {
 		return fmt.Errorf("%w: a window of %d positions", device.ErrBadShape, o.Window)
 	}
@@ -150,6 +155,7 @@ func (o Attend) post() rowsPost {
 
 // Host computes on the host.
 func (o Attend) Host(h *device.Host) {
+	defer o.Spread.spread(h)
 	if o.Post.IsZero() {
 		o.host(h, h.Float32(o.Q))
 		return

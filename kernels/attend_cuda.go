@@ -24,7 +24,8 @@ type attendKernels struct {
 }
 
 // attendNames are kernels of the same work: plain, with deferred RoPE, of a verify pass, and from a position on.
-type attendNames struct{ plain, deferred, verify, from string }
+// Those that also exchange are for some head sizes.
+type attendNames struct{ plain, deferred, verify, from, plainSpread, deferredSpread string }
 
 // attendBySize are the decode kernels by head size, rounded up to a multiple of 32. They are
 // made once, so that a launch allocates nothing.
@@ -40,14 +41,41 @@ func attendKernelsOf(dim, logits int) attendKernels {
 }
 
 func attendNamesOf(name string) attendNames {
-	return attendNames{name, name + "_deferred", name + "_verify", name + "_from"}
+	return attendNames{name, name + "_deferred", name + "_verify", name + "_from", name + "_spread",
+		name + "_deferred_spread"}
 }
 
 // attendTwoAtMost is the largest head for which a block may process two splits at once.
 const attendTwoAtMost = 128
 
-// CUDA launches the kernel of o's class.
+// CUDA launches the kernel of o's class, and the exchange of its results: in one kernel where there is one.
 func (o Attend) CUDA(q *cuda.Queue) error {
+	if err := o.launch(q); err != nil || o.Spread.IsZero() || o.spreads() {
+		return err
+	}
+	return o.Spread.CUDA(q)
+}
+
+// spreads reports whether there is a kernel that also exchanges: for the head sizes of large models, in decode passes.
+func (o Attend) spreads() bool {
+	size := (o.KV.HeadDim + 31) / 32
+	return !o.Spread.IsZero() && o.Class == Decode && (size == 2 || size == 4) && o.Queries <= 1 && o.First == 0 &&
+		!o.hasLogits() && o.KV.Values == 0 && o.Spread.fits(mostPackets)
+}
+
+// launchSpread launches that kernel: it has blocks beside those of o's grid, which receive what others send.
+func (o Attend) launchSpread(q *cuda.Queue, names *attendNames, g cuda.Grid, args attendArgs) error {
+	g.Y++
+	to := o.Spread.to(q, 0, o.T)
+	if o.Post.IsZero() {
+		return cuda.Launch(q, names.plainSpread, g, attendSpreadArgs[attendArgs]{args, to})
+	}
+	return cuda.Launch(q, names.deferredSpread, g,
+		attendSpreadArgs[attendDeferredArgs]{attendDeferredArgs{args, o.post().args(q, o.Q)}, to})
+}
+
+// launch launches the kernel of o's class.
+func (o Attend) launch(q *cuda.Queue) error {
 	if o.KV.Values > 0 {
 		return o.latent(q)
 	}
@@ -75,6 +103,8 @@ func (o Attend) CUDA(q *cuda.Queue) error {
 // launchDecode launches one of the kernels for scores without softcap and sinks.
 func (o Attend) launchDecode(q *cuda.Queue, names *attendNames, g cuda.Grid, args attendArgs) error {
 	switch {
+	case o.spreads():
+		return o.launchSpread(q, names, g, args)
 	case o.First > 0:
 		return cuda.Launch(q, names.from, g, attendFromArgs{attend: args, earliest: int32(o.First)})
 	case o.Queries > 1:

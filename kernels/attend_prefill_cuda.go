@@ -110,12 +110,16 @@ func (o Attend) prefillBlocks(hopper bool) int {
 
 // setHandover has the results go to o.Handover, if the GPU's products read them there.
 func (o Attend) setHandover(q *cuda.Queue, args *attendArgs) {
-	cols := o.Heads * o.KV.HeadDim
+	part := o.Heads * o.KV.HeadDim
+	cols := part * max(1, o.Handover.Ranks)
 	if cols%128 != 0 || !canRound(q, o.Handover.Rounded, o.T, cols) {
 		return
 	}
 	r := roundedAt(q.Address(o.Handover.Rounded), o.T, cols)
 	args.rounded, args.tokens = r.rows, r.tokens
+	if o.Handover.Ranks > 1 {
+		args.rounded += uint64(q.Rank()*part*2) * uint64(r.tokens)
+	}
 	if o.Handover.DType == F16 {
 		args.f16 = 1
 	}

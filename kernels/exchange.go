@@ -13,8 +13,11 @@ import (
 // X[t] = (X[t] + Bias) + All[t]. Each column is computed by one rank, in the order of sums of one GPU, so the results
 // have the same bits for any number of ranks.
 //
-// A rank writes its part into the memory of the others, raises a flag there for each, and waits for theirs. The number
-// of the exchange is counted on the device, so a captured launch is right whenever it is replayed. All may be the
+// A rank writes its part into the memory of the others, raises a flag there for each, and waits for theirs. Few elements
+// go as packets instead, each with the number of the exchange beside it, and nobody waits for a fence; so do all where
+// ranks do not address each other's memory and packets go through that of the host. The number
+// of the exchange is counted on the device, so a captured launch is right whenever it is replayed. With X, All may be left
+// as it is. All may be the
 // destination of a later exchange if there is another exchange between the last reading of its content and that one:
 // a rank that has reached it has read the content, and no other rank goes on before.
 type Exchange struct {
@@ -22,10 +25,17 @@ type Exchange struct {
 	All  device.Buffer // out: float32 [T][Width]
 	X    device.Buffer // in and out: float32 [T][Width], or none
 	Bias device.Buffer // float32 [Width], or none; with X
+	// Rounded is where the op before hands its part over, on GPUs on which it does: then these rows are exchanged, with
+	// their sums of squares if Squares says so, and neither Part nor All nor X. Such ops of a pass change only their
+	// own part of X, as [Complete] wants it. Or none.
+	Rounded device.Buffer
+	Squares bool
 	// Signals is that of the device. One stream makes all exchanges of a device.
 	Signals device.Signals
 
 	T, Width, PartCols, Ranks int
+
+	inPlace bool // the part is this rank's columns of All
 }
 
 // partUnit is what a part is a multiple of: the rows of a tile, so that a GPU packs a part as it packs the whole.
@@ -47,6 +57,28 @@ func PartStart(width, ranks, rank int) int {
 // begins.
 func (o Exchange) own(rank int) (begin, end, start int) {
 	return min(rank*o.PartCols, o.Width), min((rank+1)*o.PartCols, o.Width), min(rank*o.PartCols, o.Width-o.PartCols)
+}
+
+// IsZero reports whether there is no exchange.
+func (o Exchange) IsZero() bool { return o.Ranks == 0 }
+
+// spread runs the exchange after an op whose results it gives to all ranks.
+func (o Exchange) spread(h *device.Host) {
+	if !o.IsZero() {
+		o.Host(h)
+	}
+}
+
+// checkSpread checks the exchange after an op that leaves so many columns in a buffer, or none.
+func (o Exchange) checkSpread(results device.Buffer, rows, cols int) error {
+	switch {
+	case o.IsZero():
+		return nil
+	case o.Part != results || o.T != rows || o.PartCols != cols:
+		return fmt.Errorf("%w: an exchange of %d rows of %d columns after an op with %d of %d", device.ErrBadShape, o.T,
+			o.PartCols, rows, cols)
+	}
+	return o.Check()
 }
 
 // Kernel returns "exchange".
@@ -127,3 +159,32 @@ func (o Exchange) add(h *device.Host) {
 		}
 	}
 }
+
+// Complete gives every rank the columns of X that each has computed: a prefill pass of GPUs that hand rounded rows over
+// leaves each with a part of the residual stream. Parts are of one size. On other devices X is complete already.
+type Complete struct {
+	X       device.Buffer // in and out: float32 [T][Width]
+	Signals device.Signals
+
+	T, Width, Ranks int
+}
+
+// Kernel returns "exchange".
+func (Complete) Kernel() string { return "exchange" }
+
+// exchange returns the exchange of X in place.
+func (o Complete) exchange() Exchange {
+	return Exchange{Part: o.X, All: o.X, Signals: o.Signals, T: o.T, Width: o.Width, PartCols: o.Width / max(1, o.Ranks),
+		Ranks: o.Ranks, inPlace: true}
+}
+
+// Check compares dimensions.
+func (o Complete) Check() error {
+	if o.Ranks < 2 || o.Width%o.Ranks != 0 {
+		return fmt.Errorf("%w: %d columns of %d ranks", device.ErrBadShape, o.Width, o.Ranks)
+	}
+	return o.exchange().Check()
+}
+
+// Host does nothing.
+func (o Complete) Host(*device.Host) {}

@@ -194,3 +194,37 @@ func TestPartsCoverAllColumnsOnce(t *testing.T) {
 		}
 	}
 }
+
+// An exchange in a product is of the part that it leaves, and adds what a projection stores; parts that are completed in
+// place are of one size.
+func TestOpsRefuseExchangesOfOtherParts(t *testing.T) {
+	g := newExchangeRig(t, newRanks(t, 2, 0, device.NoExchangeFault), 3, 64)
+	r := newRig(t, 1, 64)
+	w, _ := r.weight(BF16, 32, 64)
+	alloc := func(n int) device.Buffer {
+		b, err := g.dev.Alloc(4 * int64(n))
+		g.must(err)
+		return b
+	}
+	w.Data = alloc(32 * 64 / 2)
+	right := g.op
+	right.PartCols, right.Part = 32, alloc(3*32)
+	other := right
+	other.Part = alloc(3 * 32)
+	rows := right
+	rows.T = 2
+	down := Projection{W: w, In: alloc(3 * 64), X: right.Part, T: 3, Store: true, Spread: right}
+	if err := down.Check(); err != nil {
+		t.Error(err)
+	}
+	adds, biased, elsewhere, fewer := down, down, down, down
+	adds.Store, biased.Bias, elsewhere.Spread, fewer.Spread = false, alloc(32), other, rows
+	gate := GateUp{X: alloc(3 * 64), Norm: alloc(64), Gate: w, Up: w, Out: right.Part, T: 3, Spread: other}
+	for _, op := range []device.Op{adds, biased, elsewhere, fewer, gate, Complete{X: alloc(3 * 63), T: 3, Width: 63, Ranks: 2,
+		Signals: g.op.Signals}, Complete{X: alloc(3 * 64), T: 3, Width: 64, Signals: g.op.Signals}} {
+		if err := op.Check(); !errors.Is(err, device.ErrBadShape) {
+			t.Errorf("%s: %v, wants ErrBadShape", op.Kernel(), err)
+		}
+	}
+	g.must(g.s.Destroy())
+}

@@ -30,9 +30,11 @@ struct GateUp {
 	__device__ __forceinline__ int units() const { return (o.inner + 15) / 16; }
 	__device__ __forceinline__ RowTile row_tile(int unit, int r) const { return {r ? o.up : o.gate, unit}; }
 	__device__ __forceinline__ void prepare(int, int, int) {}
+	__device__ __forceinline__ int outputs() const { return o.inner; }
+	__device__ __forceinline__ float value(int, int, int, const float (&y)[2]) const { return gated(o, y[0], y[1]); }
 	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[2]) const {
 		if (unit * 16 + row >= o.inner) return;
-		o.out[(size_t)t * o.inner + unit * 16 + row] = gated(o, y[0], y[1]);
+		o.out[(size_t)t * o.inner + unit * 16 + row] = value(unit, row, t, y);
 	}
 	// With cubic 0 the exponent has the bits of gate times linear.
 	static __device__ __forceinline__ float gated(const Args &o, float gate, float up) {
@@ -67,6 +69,7 @@ struct GateUp {
 REEL_PREFILL_PRODUCT(reel_gateup, GateUp, 4)
 REEL_STREAM_K_FORMATS(reel_gateup, GateUp)
 REEL_GATHERED(reel_gateup, GateUp)
+REEL_SPREAD(reel_gateup, GateUp, 4)
 REEL_CODES(reel_gateup, GateUp)
 REEL_CODES_TILES(reel_gateup, GateUp)
 REEL_CODES_RING(reel_gateup, GateUp)

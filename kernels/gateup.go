@@ -26,6 +26,8 @@ type GateUp struct {
 	Class      Class
 	Activation Activation
 	Scale      float32 // a power of two; 0: 1
+	// Spread is the exchange that gives Out, this rank's part, to all ranks; or none. Out may then be left as it is.
+	Spread Exchange
 }
 
 // Activation is the function of a gate.
@@ -75,7 +77,7 @@ func (o GateUp) Check() error {
 	if err := o.Up.check("up", inner, hidden); err != nil {
 		return err
 	}
-	return errors.Join(checkRowIndex(o.RowIndex, o.T, o.Class), checkBuffers(
+	return errors.Join(checkRowIndex(o.RowIndex, o.T, o.Class), o.Spread.checkSpread(o.Out, o.T, inner), checkBuffers(
 		need{"x", o.X, o.T * hidden}, need{"norm", o.Norm, hidden}, need{"out", o.Out, o.T * inner}))
 }
 
@@ -108,4 +110,5 @@ func (o GateUp) Host(h *device.Host) {
 	upDone()
 	h.Return(up)
 	h.Return(n)
+	o.Spread.spread(h)
 }

@@ -56,7 +56,10 @@ type Handover struct {
 	// results there. GateUp and prefill's Attend then do not write Out. Or none.
 	Rounded device.Buffer
 	Norm    device.Buffer // float32 [columns]: the norm that the next product applies to its input; or none
-	DType   DType         // of the next product's rows; only Attend reads it, as a product assumes its own type
+	// Ranks is how many ranks share the rows: this op leaves the columns of its rank, an equal part of all, where whole
+	// rows have them, and the exchange after it gives them to the others. 0: the op has all columns.
+	Ranks int
+	DType DType // of the next product's rows; only Attend reads it, as a product assumes its own type
 }
 
 // HandoverType returns the type in which products of a class over all of the weights take and leave handed-over rows, or

@@ -3,9 +3,10 @@
 struct ProjectionArgs {
 	const uint4 *w; // packed [rows][cols]
 	Activations in; // [T][cols], without norm
-	float *x;          // in and out: [T][rows]
+	float *x;          // in and out: [T] rows
 	const float *bias; // [rows], or null
-	int32_t rows, stores; // stores: x holds nothing before
+	int32_t rows, stores;   // stores: x holds nothing before
+	int32_t stride, unused; // floats between two rows of x; kernels other than stream-K take `rows`
 };
 
 // Projection, for the output and the down projection: X[t][r] += Σ W[r][k] In[t][k] + bias[r]. With
@@ -36,6 +37,8 @@ struct Projection {
 		old = o.stores ? 0 : *out(unit, row, t);
 		if (o.bias) old = __fadd_rn(old, o.bias[unit * 16 + row]);
 	}
+	__device__ __forceinline__ int outputs() const { return o.rows; }
+	__device__ __forceinline__ float value(int, int, int, const float (&y)[1]) const { return __fadd_rn(0, y[0]); }
 	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[1]) const {
 		if (unit * 16 + row < o.rows) *out(unit, row, t) = __fadd_rn(old, y[0]);
 	}
@@ -53,7 +56,7 @@ struct Projection {
 		float4 old;
 
 		static __device__ __forceinline__ float4 *x(const Args &o, const UnitRows &rows, int t) {
-			return reinterpret_cast<float4 *>(o.x + (size_t)t * o.rows + rows.row);
+			return reinterpret_cast<float4 *>(o.x + (size_t)t * o.stride + rows.row);
 		}
 		// Stream-K's registers are full: there, reel_projection_begin came before. DECODE: it did not.
 		template <bool DECODE = false>
@@ -90,4 +93,5 @@ extern "C" __global__ void reel_projection_begin(const __grid_constant__ BeginAr
 REEL_PREFILL_PRODUCT(reel_projection, Projection, 8)
 REEL_STREAM_K_FORMATS(reel_projection, Projection)
 REEL_GATHERED(reel_projection, Projection)
+REEL_SPREAD(reel_projection, Projection, 8)
 REEL_CODES(reel_projection, Projection)

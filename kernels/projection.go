@@ -24,7 +24,10 @@ type Projection struct {
 	T         int
 	Class     Class
 	Name      ProjectionName
-	Store     bool // X holds nothing before; a Handover is for the sum only, so there is none
+	Store     bool // X holds nothing before; a Handover is for the sum, that of Spread if there is one
+	// Spread is the exchange that gives X, with Store and without RowIndex this rank's part, to all ranks; or none. X
+	// may then be left as it is, and the other columns of Spread.X, see [Complete].
+	Spread Exchange
 }
 
 // ProjectionName is which projection of a layer a [Projection] is. It only names the op in
@@ -46,10 +49,14 @@ func (o Projection) Check() error {
 	if err := o.W.check(o.Kernel(), o.W.Rows, o.W.Cols); err != nil {
 		return err
 	}
-	if o.Store && !o.Handover.Rounded.IsZero() {
+	if o.Store && !o.Handover.Rounded.IsZero() && o.Handover.Ranks < 2 {
 		return fmt.Errorf("%w: a projection that stores hands nothing over", device.ErrBadShape)
 	}
-	return errors.Join(checkBuffers(need{"in", o.In, o.T * o.W.Cols}, need{"x", o.X, o.T * o.W.Rows}),
+	if !o.Spread.IsZero() && (!o.Store || !o.Bias.IsZero()) {
+		return fmt.Errorf("%w: an exchange adds what a projection stores", device.ErrBadShape)
+	}
+	return errors.Join(o.Spread.checkSpread(o.X, o.T, o.W.Rows),
+		checkBuffers(need{"in", o.In, o.T * o.W.Cols}, need{"x", o.X, o.T * o.W.Rows}),
 		checkOptional(need{"bias", o.Bias, o.W.Rows}), checkRowIndex(o.RowIndex, o.T, o.Class))
 }
 
@@ -65,6 +72,7 @@ func (o Projection) Host(h *device.Host) {
 		o.begin(h, x[t*o.W.Rows:(t+1)*o.W.Rows])
 	}
 	product(h, o.W, in, T, x, o.W.Rows, true)
+	o.Spread.spread(h)
 }
 
 // begin makes a row what the product adds to.

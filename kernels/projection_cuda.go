@@ -9,8 +9,14 @@ import (
 )
 
 // CUDA launches a product whose units are tiles of 16 outputs. In the prefill class, whose kernels have no register
-// left for it, a kernel before the product stores what it adds to if there is a Bias or Store.
+// left for it, a kernel before the product stores what it adds to if there is a Bias or Store. If it hands its part of
+// rounded rows over, it adds to its columns of the residual stream in place.
 func (o Projection) CUDA(q *cuda.Queue) error {
+	x, stride := q.Address(o.X), o.W.Rows
+	if o.Class == Prefill && o.Spread.rounds(q) {
+		x, stride = q.Address(o.Spread.X)+uint64(4*PartStart(o.Spread.Width, o.Spread.Ranks, q.Rank())), o.Spread.Width
+		o.Store = false
+	}
 	if o.Class == Prefill && (o.Store || !o.Bias.IsZero()) {
 		if err := o.launchBegin(q); err != nil {
 			return err
@@ -18,10 +24,10 @@ func (o Projection) CUDA(q *cuda.Queue) error {
 		o.Store, o.Bias = false, device.Buffer{}
 	}
 	in := activations{x: q.Address(o.In), rows: q.Address(o.RowIndex), cols: int32(o.W.Cols), n: int32(o.T)}
-	return launch(q, productLaunch{name: "reel_projection", in: in, units: tilesOf(o.W.Rows), tiles: 1,
+	return launchSpreading(q, productLaunch{name: "reel_projection", in: in, units: tilesOf(o.W.Rows), tiles: 1,
 		class: o.Class, workspace: o.Workspace, handover: o.Handover, gathered: in.rows != 0, weights: []Weight{o.W},
-	}, projectionArgs{w: q.Address(o.W.Data), in: in, x: q.Address(o.X), bias: q.Address(o.Bias), rows: int32(o.W.Rows),
-		stores: flag(o.Store)})
+	}, o.Spread, projectionArgs{w: q.Address(o.W.Data), in: in, x: x, bias: q.Address(o.Bias), rows: int32(o.W.Rows),
+		stores: flag(o.Store), stride: int32(stride)})
 }
 
 // launchBegin launches the kernel that makes X what the product adds to: a block per row.

@@ -115,11 +115,20 @@ func (p productLaunch) input(q *cuda.Queue, kind string) (roundedInput, error) {
 
 // epilogue returns the arguments of p's fused epilogue over n rows, or zeros if it has none.
 func (p productLaunch) epilogue(q *cuda.Queue, n int) handoverArgs {
-	cols := p.weights[0].Rows
+	part := p.weights[0].Rows
+	cols := part * max(1, p.handover.Ranks)
 	if p.handover.Rounded.Bytes() < RoundedBytes(n, cols) || cols%128 != 0 {
 		return handoverArgs{}
 	}
 	r := roundedAt(q.Address(p.handover.Rounded), n, cols)
-	a := handoverArgs{rows: r.rows, norm: q.Address(p.handover.Norm), squares: r.scales, tokens: r.tokens}
+	first := uint64(0) // column of this rank's part
+	if p.handover.Ranks > 1 {
+		first = uint64(q.Rank() * part)
+	}
+	a := handoverArgs{rows: r.rows + first*2*uint64(r.tokens), norm: q.Address(p.handover.Norm),
+		squares: r.scales + first/128*4*uint64(r.tokens), tokens: r.tokens}
+	if a.norm != 0 {
+		a.norm += 4 * first
+	}
 	return a
 }

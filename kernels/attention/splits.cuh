@@ -2,6 +2,7 @@
 #pragma once
 #include "attention/softmax.cuh"
 #include "gemm/rounded.cuh"
+#include "ptx/packets.cuh"
 
 // A row's positions are cut into splits of SPLIT, and a split into BLOCK positions for each of
 // WARPS warps. Warps are added in their order, then splits in theirs, so a row's sums have one
@@ -35,16 +36,6 @@ struct AttendTile {
 	__device__ __forceinline__ int begin() const { return first; }
 	__device__ __forceinline__ int end() const { return last; }
 };
-
-// attend_write stores an element of query head `index` among those of all rows, and rounded if a product reads it so.
-__device__ __forceinline__ void attend_write(const AttendArgs &a, size_t index, int element, float v) {
-	a.out[index * a.dim + element] = v;
-	if (!a.rounded) return;
-	const uint32_t row = (uint32_t)index / a.heads, column = ((uint32_t)index - row * a.heads) * a.dim + element;
-	const uint32_t k = column % 8, half = k % 2;
-	const uint32_t pair = a.f16 ? F16::pack(v, 0) : BF16::pack(v, 0);
-	RoundedToken(a.rounded, a.tokens, row, column).put_half(k - half, half, pair);
-}
 
 template <bool DEFERRED> __device__ __forceinline__ AttendTile attend_tile(const AttendArgs &a) {
 	AttendTile tile;
@@ -126,6 +117,34 @@ template <bool DEFERRED> __device__ __forceinline__ AttendVerifyTile attend_tile
 	return attend_verify_tile(a);
 }
 
+// AttendStore stores an element of query head `index` among those of all rows, and rounded if a product reads it so.
+struct AttendStore {
+	__device__ __forceinline__ void begin() {}
+	__device__ __forceinline__ void store(const AttendArgs &a, size_t index, int element, float v) const {
+		a.out[index * a.dim + element] = v;
+		if (!a.rounded) return;
+		const uint32_t row = (uint32_t)index / a.heads, column = ((uint32_t)index - row * a.heads) * a.dim + element;
+		const uint32_t k = column % 8, half = k % 2;
+		const uint32_t pair = a.f16 ? F16::pack(v, 0) : BF16::pack(v, 0);
+		RoundedToken(a.rounded, a.tokens, row, column).put_half(k - half, half, pair);
+	}
+};
+
+// AttendSend gives them to all ranks instead, of which each has the same number of heads.
+struct AttendSend {
+	const Spread &to;
+	uint32_t number;
+
+	// begin follows pdl_wait.
+	__device__ __forceinline__ void begin() { number = to.packets.number(); }
+	__device__ __forceinline__ void store(const AttendArgs &a, size_t index, int element, float v) const {
+		const int at = (int)index * a.dim + element, row = at / to.part_cols;
+		const int k = row * to.width + to.begin(to.packets.rank) + at % to.part_cols;
+		to.all[k] = v;
+		to.packets.send(number, k, v);
+	}
+};
+
 // SoftmaxState belongs to a warp's sums: the largest score and the sum of weights of an entry.
 struct SoftmaxState {
 	float most, weight;
@@ -175,8 +194,9 @@ template <int MERGED, class Tile> __device__ __forceinline__ void attend_factors
 // attend_merge adds a tile's splits in order, in the last of `blocks` blocks to arrive. It does the
 // operations of AttendSum::add, but loads sums and factors of many splits at once. run
 // [group][WIDE] holds each thread's own sums.
-template <int WIDE, int THREADS, class Logits, class Tile> __device__ static void attend_merge(
-	const AttendArgs &a, const Logits &logits, const Tile &tile, AttendSum *run, int first, int splits, int blocks) {
+template <int WIDE, int THREADS, class Logits, class Tile, class Out> __device__ static void attend_merge(
+	const AttendArgs &a, const Logits &logits, const Tile &tile, AttendSum *run, int first, int splits, int blocks,
+	const Out &out) {
 	constexpr int LOADS = THREADS / 8; // more would need more registers than smaller blocks have
 	constexpr int MERGED = ::MERGED<WIDE>;
 	__shared__ AttendMerge<MERGED> s;
@@ -216,7 +236,7 @@ template <int WIDE, int THREADS, class Logits, class Tile> __device__ static voi
 			if (from + MERGED < splits)
 				run[i] = sum;
 			else
-				attend_write(a, tile.index(a, entry), element, sum.sum / sum.weight);
+				out.store(a, tile.index(a, entry), element, sum.sum / sum.weight);
 		}
 	}
 }

@@ -92,6 +92,10 @@ REEL_FIELD(AttendLatentArgs, logits, 112);
 REEL_FIELD(AttendLatentArgs, scale, 128);
 REEL_FIELD(AttendLatentArgs, unused, 132);
 
+REEL_SIZE(AttendSpreadArgs<AttendArgs>, 280);
+REEL_FIELD(AttendSpreadArgs<AttendArgs>, of, 0);
+REEL_FIELD(AttendSpreadArgs<AttendArgs>, to, 152);
+
 REEL_SIZE(BeginArgs, 24);
 REEL_FIELD(BeginArgs, x, 0);
 REEL_FIELD(BeginArgs, bias, 8);
@@ -156,15 +160,15 @@ REEL_FIELD(CodesArgs<Head>, units, 92);
 REEL_FIELD(CodesArgs<Head>, at_once, 96);
 REEL_FIELD(CodesArgs<Head>, stages, 100);
 
-REEL_SIZE(CodesArgs<Projection>, 112);
+REEL_SIZE(CodesArgs<Projection>, 120);
 REEL_FIELD(CodesArgs<Projection>, op, 0);
-REEL_FIELD(CodesArgs<Projection>, rows, 72);
-REEL_FIELD(CodesArgs<Projection>, scales, 80);
-REEL_FIELD(CodesArgs<Projection>, sums, 88);
-REEL_FIELD(CodesArgs<Projection>, first, 96);
-REEL_FIELD(CodesArgs<Projection>, units, 100);
-REEL_FIELD(CodesArgs<Projection>, at_once, 104);
-REEL_FIELD(CodesArgs<Projection>, stages, 108);
+REEL_FIELD(CodesArgs<Projection>, rows, 80);
+REEL_FIELD(CodesArgs<Projection>, scales, 88);
+REEL_FIELD(CodesArgs<Projection>, sums, 96);
+REEL_FIELD(CodesArgs<Projection>, first, 104);
+REEL_FIELD(CodesArgs<Projection>, units, 108);
+REEL_FIELD(CodesArgs<Projection>, at_once, 112);
+REEL_FIELD(CodesArgs<Projection>, stages, 116);
 
 REEL_SIZE(CodesArgs<QKV>, 184);
 REEL_FIELD(CodesArgs<QKV>, op, 0);
@@ -279,7 +283,13 @@ REEL_FIELD(ExchangeArgs, width, 172);
 REEL_FIELD(ExchangeArgs, part_cols, 176);
 REEL_FIELD(ExchangeArgs, ranks, 180);
 REEL_FIELD(ExchangeArgs, rank, 184);
-REEL_FIELD(ExchangeArgs, unused, 188);
+REEL_FIELD(ExchangeArgs, stride, 188);
+
+REEL_SIZE(ExchangePacketsArgs, 144);
+REEL_FIELD(ExchangePacketsArgs, part, 0);
+REEL_FIELD(ExchangePacketsArgs, to, 8);
+REEL_FIELD(ExchangePacketsArgs, stride, 136);
+REEL_FIELD(ExchangePacketsArgs, unused, 140);
 
 REEL_SIZE(ExpertDownArgs, 128);
 REEL_FIELD(ExpertDownArgs, w, 0);
@@ -462,13 +472,22 @@ REEL_FIELD(PackArgs, dst, 8);
 REEL_FIELD(PackArgs, rows, 16);
 REEL_FIELD(PackArgs, cols, 20);
 
-REEL_SIZE(ProjectionArgs, 72);
+REEL_SIZE(Packets, 88);
+REEL_FIELD(Packets, inbox, 0);
+REEL_FIELD(Packets, count, 64);
+REEL_FIELD(Packets, progress, 72);
+REEL_FIELD(Packets, ranks, 80);
+REEL_FIELD(Packets, rank, 84);
+
+REEL_SIZE(ProjectionArgs, 80);
 REEL_FIELD(ProjectionArgs, w, 0);
 REEL_FIELD(ProjectionArgs, in, 8);
 REEL_FIELD(ProjectionArgs, x, 48);
 REEL_FIELD(ProjectionArgs, bias, 56);
 REEL_FIELD(ProjectionArgs, rows, 64);
 REEL_FIELD(ProjectionArgs, stores, 68);
+REEL_FIELD(ProjectionArgs, stride, 72);
+REEL_FIELD(ProjectionArgs, unused, 76);
 
 REEL_SIZE(ProposeArgs, 88);
 REEL_FIELD(ProposeArgs, logits, 0);
@@ -575,6 +594,28 @@ REEL_FIELD(RouteArgs, expert, 136);
 REEL_FIELD(RouteArgs, place, 144);
 REEL_FIELD(RouteArgs, row, 152);
 
+REEL_SIZE(ExchangeRoundedArgs, 168);
+REEL_FIELD(ExchangeRoundedArgs, rounded, 0);
+REEL_FIELD(ExchangeRoundedArgs, flags, 64);
+REEL_FIELD(ExchangeRoundedArgs, epochs, 128);
+REEL_FIELD(ExchangeRoundedArgs, progress, 136);
+REEL_FIELD(ExchangeRoundedArgs, parts, 144);
+REEL_FIELD(ExchangeRoundedArgs, ranks, 160);
+REEL_FIELD(ExchangeRoundedArgs, rank, 164);
+
+REEL_SIZE(RoundedParts, 16);
+REEL_FIELD(RoundedParts, rows, 0);
+REEL_FIELD(RoundedParts, squares, 4);
+REEL_FIELD(RoundedParts, squares_at, 8);
+REEL_FIELD(RoundedParts, unused, 12);
+
+REEL_SIZE(RoundedPacketsArgs, 120);
+REEL_FIELD(RoundedPacketsArgs, rounded, 0);
+REEL_FIELD(RoundedPacketsArgs, packets, 8);
+REEL_FIELD(RoundedPacketsArgs, parts, 96);
+REEL_FIELD(RoundedPacketsArgs, first, 112);
+REEL_FIELD(RoundedPacketsArgs, pairs, 116);
+
 REEL_SIZE(RoundArgs, 64);
 REEL_FIELD(RoundArgs, in, 0);
 REEL_FIELD(RoundArgs, out, 40);
@@ -633,6 +674,28 @@ REEL_FIELD(SoftcapArgs, sample, 8);
 REEL_FIELD(SoftcapArgs, vocab, 16);
 REEL_FIELD(SoftcapArgs, limit, 20);
 
+REEL_SIZE(Spread, 128);
+REEL_FIELD(Spread, packets, 0);
+REEL_FIELD(Spread, all, 88);
+REEL_FIELD(Spread, x, 96);
+REEL_FIELD(Spread, bias, 104);
+REEL_FIELD(Spread, rows, 112);
+REEL_FIELD(Spread, width, 116);
+REEL_FIELD(Spread, part_cols, 120);
+REEL_FIELD(Spread, unused, 124);
+
+REEL_SIZE(SpreadArgs<GateUp>, 216);
+REEL_FIELD(SpreadArgs<GateUp>, op, 0);
+REEL_FIELD(SpreadArgs<GateUp>, to, 80);
+REEL_FIELD(SpreadArgs<GateUp>, receivers, 208);
+REEL_FIELD(SpreadArgs<GateUp>, unused, 212);
+
+REEL_SIZE(SpreadArgs<Projection>, 216);
+REEL_FIELD(SpreadArgs<Projection>, op, 0);
+REEL_FIELD(SpreadArgs<Projection>, to, 80);
+REEL_FIELD(SpreadArgs<Projection>, receivers, 208);
+REEL_FIELD(SpreadArgs<Projection>, unused, 212);
+
 REEL_SIZE(StageArgs, 136);
 REEL_FIELD(StageArgs, ring, 0);
 REEL_FIELD(StageArgs, counter, 8);
@@ -665,13 +728,13 @@ REEL_FIELD(StreamKArgs<GateUp>, partials, 136);
 REEL_FIELD(StreamKArgs<GateUp>, arrivals, 144);
 REEL_FIELD(StreamKArgs<GateUp>, plan, 152);
 
-REEL_SIZE(StreamKArgs<Projection>, 712);
+REEL_SIZE(StreamKArgs<Projection>, 720);
 REEL_FIELD(StreamKArgs<Projection>, op, 0);
-REEL_FIELD(StreamKArgs<Projection>, rounded, 72);
-REEL_FIELD(StreamKArgs<Projection>, handover, 96);
-REEL_FIELD(StreamKArgs<Projection>, partials, 128);
-REEL_FIELD(StreamKArgs<Projection>, arrivals, 136);
-REEL_FIELD(StreamKArgs<Projection>, plan, 144);
+REEL_FIELD(StreamKArgs<Projection>, rounded, 80);
+REEL_FIELD(StreamKArgs<Projection>, handover, 104);
+REEL_FIELD(StreamKArgs<Projection>, partials, 136);
+REEL_FIELD(StreamKArgs<Projection>, arrivals, 144);
+REEL_FIELD(StreamKArgs<Projection>, plan, 152);
 
 REEL_SIZE(StreamKArgs<QKV>, 784);
 REEL_FIELD(StreamKArgs<QKV>, op, 0);
@@ -707,6 +770,7 @@ REEL_FIELD(WidthNormsArgs, eps, 36);
 
 REEL_SIZE(AttendDeferredArgs, 264);
 REEL_SIZE(AttendLogitsArgs<AttendDeferredArgs>, 280);
+REEL_SIZE(AttendSpreadArgs<AttendDeferredArgs>, 392);
 REEL_SIZE(AttendFromArgs, 160);
 static_assert(sizeof(AttendArgs) == 152, "post and earliest follow the base");
 
@@ -719,9 +783,9 @@ REEL_SIZE(WgmmaArgs<Head>, 88);
 REEL_FIELD(WgmmaArgs<Head>, op, 0);
 REEL_FIELD(WgmmaArgs<Head>, rounded, 64);
 
-REEL_SIZE(WgmmaArgs<Projection>, 96);
+REEL_SIZE(WgmmaArgs<Projection>, 104);
 REEL_FIELD(WgmmaArgs<Projection>, op, 0);
-REEL_FIELD(WgmmaArgs<Projection>, rounded, 72);
+REEL_FIELD(WgmmaArgs<Projection>, rounded, 80);
 
 REEL_SIZE(WgmmaArgs<QKV>, 168);
 REEL_FIELD(WgmmaArgs<QKV>, op, 0);

@@ -40,16 +40,36 @@ type RanksOptions struct {
 	Patience time.Duration
 	// Lost is called once when the device is lost; it ends waits of simulated ranks for each other. It may be nil.
 	Lost func()
+	// Inbox is where the packets of exchanges go. Simulated ranks send none.
+	Inbox Inbox
 }
+
+// Inbox is the kind of memory through which ranks exchange packets, see [kernels.Exchange].
+type Inbox uint8
+
+// The kinds.
+const (
+	NoInbox     Inbox = iota // exchanges send no packets
+	PeerInbox                // memory of each rank, which all others address
+	PinnedInbox              // memory of the host: the ranks do not address each other's
+)
+
+// InboxPackets is the most packets of an exchange.
+const InboxPackets = 1 << 19
 
 // waitInterval is the time between two looks at all ranks while the host waits for one.
 const waitInterval = 50 * time.Millisecond
 
 // Signals is the memory by which the ranks of a device wait for one another in exchanges, see [kernels.Exchange].
 type Signals struct {
-	Flags    Buffer // uint32 [MaxRanks][SignalBlocks]: the last exchange of each rank whose part is here
-	Epochs   Buffer // uint32 [SignalBlocks]: the exchanges so far
-	Progress Buffer // uint32 [MaxRanks][progressWords], pinned: the first word of each is the exchanges that it reached
+	Flags  Buffer // uint32 [MaxRanks][SignalBlocks]: the last exchange of each rank whose part is here
+	Epochs Buffer // uint32 [SignalBlocks]: the exchanges so far
+	// Progress is uint32 [MaxRanks][ProgressWords], pinned: the first words of each are the exchanges that it reached, by
+	// flags and by packets.
+	Progress Buffer
+	Inbox    Inbox
+	Packets  Buffer // uint64 [2][InboxPackets] of each rank; of a PinnedInbox one, [ranks][2][InboxPackets]; or none
+	Count    Buffer // uint32 [2]: the exchanges by packets so far, and blocks of this one that have begun it; or none
 }
 
 // SignalBlocks is the most blocks of an exchange.
@@ -83,8 +103,28 @@ func NewRanks(ranks []Device, o RanksOptions) (*Ranks, error) {
 	if r.signals.Epochs, err = r.Alloc(4 * SignalBlocks); err != nil {
 		return nil, err
 	}
-	r.signals.Progress, r.arrived, err = r.Pinned(4 * MaxRanks * ProgressWords)
-	return r, err
+	if r.signals.Progress, r.arrived, err = r.Pinned(4 * MaxRanks * ProgressWords); err != nil {
+		return nil, err
+	}
+	return r, r.openInbox()
+}
+
+// openInbox allocates the inboxes of the ranks.
+func (r *Ranks) openInbox() (err error) {
+	const bytes = 8 * 2 * InboxPackets
+	s := &r.signals
+	if s.Inbox = r.opts.Inbox; s.Inbox == NoInbox {
+		return nil
+	}
+	if s.Count, err = r.Alloc(4 * 2); err != nil {
+		return err
+	}
+	if s.Inbox == PeerInbox {
+		s.Packets, err = r.Alloc(bytes)
+		return err
+	}
+	s.Packets, _, err = r.Pinned(bytes * int64(len(r.ranks)))
+	return err
 }
 
 // Name returns that of the ranks.
@@ -289,7 +329,7 @@ func (r *Ranks) all(call func(rank int) error) error {
 func (r *Ranks) progress() (sum uint64) {
 	words := mappedWords(r.arrived)
 	for i := range r.ranks {
-		sum += uint64(atomic.LoadUint32(&words[i*ProgressWords]))
+		sum += uint64(atomic.LoadUint32(&words[i*ProgressWords])) + uint64(atomic.LoadUint32(&words[i*ProgressWords+1]))
 	}
 	return sum
 }

@@ -134,7 +134,7 @@ template <class Op, class D, int U> __device__ __forceinline__ void gemv(Op op) 
 	b.round_row(squares);
 	float scale = 1;
 	for (int unit = blockIdx.x, buffer = 0;; buffer ^= PERSISTENT) {
-		const int next = unit + gridDim.x;
+		const int next = unit + computing_blocks(op);
 		const bool more = PERSISTENT && next < op.units();
 		b.run(op, next, more);
 		b.share(partials[buffer]);

@@ -47,6 +47,7 @@
 #include "gemm/many.cuh"
 #include "gemm/operands.cuh"
 #include "gemm/skinny.cuh"
+#include "gemm/spread.cuh"
 #include "gemm/stream_k.cuh"
 #include "gemm/tiled.cuh"
 #include "gemm/wgmma.cuh"
@@ -159,6 +160,16 @@ template <class Op> constexpr int ROWS_AHEAD = Op::PERSISTENT_SKINNY == 2 ? 1 : 
 #define REEL_GATHERED(name, Op)                    \
 	REEL_GATHERED_OF(name##_bf16_gathered, Op, BF16) \
 	REEL_GATHERED_OF(name##_f16_gathered, Op, F16)
+
+// The kernels of up to 8 rows whose results go to all ranks (gemm/spread.cuh), in an op that is not persistent in gemv.
+#define REEL_SPREAD_OF(name, Op, D, U)                                                                      \
+	REEL_KERNEL(name##_gemv_spread, FEW_ROWS_THREADS, 2, (gemv_spread<Op, D, U>(a)),                        \
+	            const __grid_constant__ SpreadArgs<Op> a)                                                  \
+	REEL_KERNEL(name##_skinny8_spread, FEW_ROWS_THREADS, SKINNY_BLOCKS<Op>,                                 \
+	            (skinny_spread<Op, D, 4, ROWS_AHEAD<Op>>(a)), const __grid_constant__ SpreadArgs<Op> a)
+#define REEL_SPREAD(name, Op, U)             \
+	REEL_SPREAD_OF(name##_bf16, Op, BF16, U) \
+	REEL_SPREAD_OF(name##_f16, Op, F16, U)
 
 // The kernels over quantised weights, for each format: of up to 8 rows at a time, and of more rounded rows.
 constexpr int CODES_WARPS = 16;

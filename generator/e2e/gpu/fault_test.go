@@ -5,6 +5,7 @@ package gpu
 import (
 	"context"
 	"errors"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,10 +20,22 @@ import (
 
 // After a kernel has written out of bounds, every client is told device_failed within a second, the process exits with
 // 1, and the next one serves. The program is the generator built with the tag fault; the product has no such kernel.
-func TestGPUOutOfBoundsKernel(t *testing.T) {
+func TestGPUOutOfBoundsKernel(t *testing.T) { endsAll(t, syscall.SIGUSR1, "ILLEGAL_ADDRESS") }
+
+// The same if two GPUs share the model and one of them fails, or hangs while the other waits for it.
+func TestOneOfTwoGPUsFails(t *testing.T) {
+	if out, err := exec.Command("nvidia-smi", "-L").Output(); err != nil || strings.Count(string(out), "UUID") < 2 {
+		t.Skip("this test wants two NVIDIA GPUs")
+	}
+	t.Run("fails", func(t *testing.T) { endsAll(t, syscall.SIGUSR1, "ILLEGAL_ADDRESS", "--gpus", "0,1") })
+	t.Run("hangs", func(t *testing.T) { endsAll(t, syscall.SIGUSR2, "no exchange within", "--gpus", "0,1") })
+}
+
+// endsAll has the device of a generator fail by a signal, and wants the log to have this text.
+func endsAll(t *testing.T, fault syscall.Signal, logged string, flags ...string) {
 	const streams = 5
 	socket := filepath.Join(t.TempDir(), "g.sock")
-	g := startOn(t, socket, "reel-generator-fault", "--log-level", "warn")
+	g := startOn(t, socket, "reel-generator-fault", append(flags, "--log-level", "warn")...)
 	want, err := stream(g.dial(), 9, 40, func(time.Time) {})
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +55,7 @@ func TestGPUOutOfBoundsKernel(t *testing.T) {
 		<-running
 	}
 	failed := time.Now()
-	g.signal(syscall.SIGUSR1)
+	g.signal(fault)
 	group.Wait()
 	told <- wantsDeviceFailed(t, untilRefused(idle))
 	close(told)
@@ -59,10 +72,10 @@ func TestGPUOutOfBoundsKernel(t *testing.T) {
 	if f := g.failure(); f.Code != protocol.CodeDeviceFailed || f.Hint == "" {
 		t.Errorf("the record says %+v", f)
 	}
-	if log := g.stderr.String(); code != 1 || !strings.Contains(log, "ILLEGAL_ADDRESS") {
+	if log := g.stderr.String(); code != 1 || !strings.Contains(log, logged) {
 		t.Errorf("exit code %d\n%s", code, log)
 	}
-	next := startOn(t, socket, "reel-generator", "--log-level", "warn")
+	next := startOn(t, socket, "reel-generator", append(flags, "--log-level", "warn")...)
 	if got, err := stream(next.dial(), 9, 40, func(time.Time) {}); err != nil || !slices.Equal(got, want) {
 		t.Errorf("the next generator: %v, %v, wants %v", err, got, want)
 	}

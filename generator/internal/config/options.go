@@ -17,6 +17,7 @@ type Options struct {
 	Socket    string        // path; empty: DefaultSocket
 	Device    string        // auto, host or cuda
 	GPU       int           // number of the GPU, with cuda
+	GPULink   string        // how they reach each other: auto, peer or host
 	GPUs      []int         // numbers of those that share the model; nil: GPU alone. With host so many simulated ones do
 	MaxSeqLen int           // tokens of prompt and completion; 0: the model's context
 	MaxBatch  int           // slots for everybody; one user never holds more; 0: the device's default
@@ -121,6 +122,8 @@ func Settings(o *Options) []*Setting {
 		{"gpu", "which GPU, with cuda", "n", "0", number(&o.GPU, maxGPUNumber)},
 		{"gpus", "which GPUs share the model, as in 0,1: their number must divide its query heads (default: --gpu " +
 			"alone; with host, so many simulated ones share it)", "list", "", gpuList(&o.GPUs)},
+		{"gpu-link", "how several GPUs reach each other: peer, they address each other's memory; host, through memory of " +
+			"the machine, slower; or auto: peer if they can", "name", "auto", oneOf(&o.GPULink, "auto", "peer", "host")},
 		{"max-seq-len", "tokens of prompt and completion together (0: the model's context)",
 			"n", "0", number(&o.MaxSeqLen, protocol.MaxElements)},
 		{"max-batch", "sequences that run at once; one user never runs more (0: what suits the device: 64, or 256 on a GPU " +

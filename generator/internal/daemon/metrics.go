@@ -31,14 +31,13 @@ func AddMetrics(g *run.Group, m *metrics.Metrics, l net.Listener, log zerolog.Lo
 	}
 }
 
-// Reading returns the GPU's state, or nil without a GPU or while the model is loading.
-func (a *EngineActor) Reading() *gpu.Reading {
+// Readings returns the state of each GPU, or nil without one or while the model is loading.
+func (a *EngineActor) Readings() []gpu.Reading {
 	a.mu.Lock()
 	l := a.loaded
 	a.mu.Unlock()
 	if l == nil || l.GPU == nil {
 		return nil
 	}
-	r := l.GPU.Read()
-	return &r
+	return l.GPU.Read()
 }

@@ -48,6 +48,8 @@ type System struct {
 	Groups []string // names of the user's groups
 	Device string   // auto, host or cuda
 	GPUs   []int    // indices of those that share the model; nil: 0 alone
+	// GPULink is how they reach each other: auto, peer or host.
+	GPULink string
 	// Library returns the path of the driver's library, or "".
 	Library func() string
 	// CUDAProgram returns an error if the generator with the cuda device is missing.

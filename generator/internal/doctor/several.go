@@ -40,6 +40,7 @@ func (s *System) together(ctx context.Context, list []card) (all []Finding) {
 		return []Finding{failure("gpus", fmt.Sprintf("nvidia-smi shows %d of the %d GPUs of --gpus", len(s.used(list)),
 			len(s.numbers())), "name GPUs that nvidia-smi -L lists")}
 	}
+	all = append(all, s.shared(ctx)...)
 	for _, c := range s.used(list) {
 		more, free := (c.total-c.used)-(least.total-least.used), c.total-c.used
 		if more > free/uneven {
@@ -49,9 +50,24 @@ func (s *System) together(ctx context.Context, list []card) (all []Finding) {
 				"end other programs on GPU "+fmt.Sprint(least.index)+", or take GPUs of one size"))
 		}
 	}
+	if s.GPULink == "host" {
+		return append(all, warning("gpus", "what the GPUs exchange goes through the machine's memory, as --gpu-link host says",
+			"leave --gpu-link out if they can address each other's memory: it is several times faster"))
+	}
 	all = append(all, s.peers(ctx)...)
 	if len(all) == 0 {
 		all = append(all, ok("gpus", fmt.Sprintf("%d GPUs address each other's memory", len(s.numbers()))))
+	}
+	return all
+}
+
+// shared names the programs that compute on one of the GPUs: each waits in every layer for the slowest.
+func (s *System) shared(ctx context.Context) (all []Finding) {
+	for _, number := range s.numbers() {
+		if programs := s.otherPrograms(ctx, fmt.Sprint(number)); programs != "" {
+			all = append(all, warning("gpus", fmt.Sprintf("GPU %d also computes for %s, and the others wait for it", number,
+				programs), "end those programs, or take GPUs that nobody else uses"))
+		}
 	}
 	return all
 }
@@ -67,7 +83,13 @@ func (s *System) peers(ctx context.Context) (all []Finding) {
 		for _, to := range s.numbers() {
 			if state, known := access[[2]int{from, to}]; known && from != to && state != "OK" {
 				found := fmt.Sprintf("GPU %d cannot write to the memory of GPU %d (%s)", from, to, state)
-				all = append(all, failure("gpus", found, "take GPUs that nvidia-smi topo -p2p w shows as OK; in a virtual "+
+				level := warning
+				if s.GPULink == "peer" {
+					level = failure
+				} else {
+					found += ": what they exchange goes through the machine's memory, several times slower"
+				}
+				all = append(all, level("gpus", found, "take GPUs that nvidia-smi topo -p2p w shows as OK; in a virtual "+
 					"machine, ask its operator for peer access"))
 			}
 		}

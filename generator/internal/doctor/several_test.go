@@ -19,20 +19,27 @@ func TestSeveralGPUs(t *testing.T) {
 	even := "0, NVIDIA H200, 143771, 500, 0, 41\n1, NVIDIA H200, 143771, 0, 0, 40\n"
 	taken := strings.Replace(even, "1, NVIDIA H200, 143771, 0", "1, NVIDIA H200, 143771, 70000", 1)
 	for name, c := range map[string]struct {
-		cards, state string
-		level        Level
-		found        string
+		cards, state, link string
+		level              Level
+		found              string
 	}{
-		"even":     {even, "OK", OK, "2 GPUs address each other's memory"},
-		"no peers": {even, "CNS", Failure, "GPU 0 cannot write to the memory of GPU 1 (CNS)"},
-		"uneven":   {taken, "OK", Warning, "GPU 0 has"},
-		"one":      {strings.SplitAfter(even, "\n")[0], "OK", Failure, "1 of the 2 GPUs"},
-		"unknown":  {even, "", OK, "2 GPUs"},
+		"even":          {even, "OK", "auto", OK, "2 GPUs address each other's memory"},
+		"no peers":      {even, "CNS", "auto", Warning, "GPU 0 cannot write to the memory of GPU 1 (CNS): what they exchange"},
+		"wanted peers":  {even, "CNS", "peer", Failure, "GPU 0 cannot write to the memory of GPU 1 (CNS)"},
+		"not for peers": {even, "OK", "host", Warning, "goes through the machine's memory"},
+		"shared":        {even, "OK", "auto", Warning, "GPU 1 also computes for /usr/bin/python3 (pid 77) 400 MiB"},
+		"uneven":        {taken, "OK", "auto", Warning, "GPU 0 has"},
+		"one":           {strings.SplitAfter(even, "\n")[0], "OK", "auto", Failure, "1 of the 2 GPUs"},
+		"unknown":       {even, "", "auto", OK, "2 GPUs"},
 	} {
 		m := healthy(t)
-		m.GPUs = []int{0, 1}
+		m.GPUs, m.GPULink = []int{0, 1}, c.link
 		m.write("dev/nvidia1", "")
 		m.outs["nvidia-smi index"], m.outs["nvidia-smi topo"] = c.cards, peerTable(c.state)
+		m.outs["nvidia-smi pid"] = "7, /usr/bin/reel-generator-cuda, 70000\n"
+		if name == "shared" {
+			m.outs["nvidia-smi pid"] += "77, /usr/bin/python3, 400\n"
+		}
 		findings := m.Examine(t.Context())
 		if got := levelOf(findings, "gpus"); got != c.level {
 			t.Errorf("%s: level %q, wants %q: %+v", name, got, c.level, findings)

@@ -53,10 +53,13 @@ func (s *System) free(ctx context.Context, c card, needs int64) Finding {
 	return f
 }
 
-// otherPrograms lists the programs that compute on GPUs, except generators.
-func (s *System) otherPrograms(ctx context.Context) string {
-	out, err := s.Run(ctx, "nvidia-smi",
-		"--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader,nounits")
+// otherPrograms lists the programs that compute on GPUs, except generators: on those with these indices, or on all.
+func (s *System) otherPrograms(ctx context.Context, indices ...string) string {
+	args := []string{"--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader,nounits"}
+	if len(indices) > 0 {
+		args = append(args, "--id="+strings.Join(indices, ","))
+	}
+	out, err := s.Run(ctx, "nvidia-smi", args...)
 	if err != nil {
 		return ""
 	}

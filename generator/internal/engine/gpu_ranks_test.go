@@ -34,17 +34,17 @@ func openGPUs(t *testing.T) *device.Ranks {
 		})
 		all = append(all, d)
 	}
-	ranks, err := gpu.NewRanks(all, nil)
+	ranks, err := gpu.NewRanks(all, gpu.AnyLink, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return ranks
 }
 
-// gpuRanksConfig is a model that two GPUs can share: its shares are whole tiles.
+// gpuRanksConfig is a model that two GPUs can share: its shares are whole tiles, and they hand them over in prompts.
 func gpuRanksConfig() model.Config {
 	c := microConfig()
-	c.HeadDim, c.Context, c.Hidden, c.Inner = 32, 2048, 128, 192
+	c.HeadDim, c.Context, c.Hidden, c.Inner = 64, 2048, 256, 384
 	return c
 }
 

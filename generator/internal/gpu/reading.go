@@ -5,6 +5,7 @@ package gpu
 // Reading is a GPU's state at one moment. Values that the GPU or its driver does not report
 // are nil.
 type Reading struct {
+	GPU         int               // the GPU's number, as in --gpu
 	Utilisation *float64          // share of the time in which a kernel ran, 0 to 1
 	Temperature *float64          // degrees Celsius
 	Power       *float64          // watts

@@ -12,6 +12,9 @@ import (
 	"reel.internal/reel/kernels/device"
 )
 
+// hostPatience is the patience of simulated ranks: that of GPUs.
+const hostPatience = 500 * time.Millisecond
+
 // hostOptions returns options for tests: after SIGUSR2 the next work of a stream hangs.
 func hostOptions() device.HostOptions {
 	asked := make(chan os.Signal, 1)

@@ -25,9 +25,9 @@ type Hardware struct {
 	Whole func() (int64, error)
 }
 
-// Reader reads a GPU's state until Close.
+// Reader reads the state of all GPUs of the model until Close.
 type Reader interface {
-	Read() gpu.Reading
+	Read() []gpu.Reading
 	Close()
 }
 

@@ -29,11 +29,44 @@ func driverVersion() string {
 	return version
 }
 
-// openReader starts to read d's load and faults.
-func openReader(d *gpu.Device) (Reader, error) {
-	uuid, err := d.UUID()
-	if err != nil {
-		return nil, err
+// readers are those of the GPUs that share a model, by the GPUs' numbers.
+type readers struct {
+	numbers []int
+	each    []*nvidia.Reader
+}
+
+// openReaders starts to read the load and faults of GPUs with these numbers.
+func openReaders(numbers []int, gpus ...*gpu.Device) (Reader, error) {
+	r := &readers{numbers: numbers}
+	for _, d := range gpus {
+		uuid, err := d.UUID()
+		if err == nil {
+			var one *nvidia.Reader
+			if one, err = nvidia.Open("GPU-" + uuid); err == nil {
+				r.each = append(r.each, one)
+			}
+		}
+		if err != nil {
+			r.Close()
+			return nil, err
+		}
 	}
-	return nvidia.Open("GPU-" + uuid)
+	return r, nil
+}
+
+// Read asks the driver for the state of each GPU.
+func (r *readers) Read() (all []nvidia.Reading) {
+	for i, one := range r.each {
+		now := one.Read()
+		now.GPU = r.numbers[i]
+		all = append(all, now)
+	}
+	return all
+}
+
+// Close frees the readers.
+func (r *readers) Close() {
+	for _, one := range r.each {
+		one.Close()
+	}
 }

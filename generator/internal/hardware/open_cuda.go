@@ -47,6 +47,7 @@ func TryCUDA() error { return gpu.Init() }
 type opening struct {
 	device string
 	gpus   []int
+	link   string // of --gpu-link
 	opened chan result
 }
 
@@ -61,7 +62,7 @@ var begun atomic.Pointer[opening]
 
 // begin opens the GPU that o names on another goroutine.
 func begin(o config.Options, watch func() []*gpuMemory) {
-	b := &opening{device: o.Device, gpus: o.Devices(), opened: make(chan result, 1)}
+	b := &opening{device: o.Device, gpus: o.Devices(), link: o.GPULink, opened: make(chan result, 1)}
 	begun.Store(b)
 	go func() {
 		h, err := open(o, watch)
@@ -71,7 +72,7 @@ func begin(o config.Options, watch func() []*gpuMemory) {
 
 // Open opens the chosen device, or returns the one that Choose has begun to open.
 func Open(o config.Options) (Hardware, error) {
-	if b := begun.Swap(nil); b != nil && b.device == o.Device && slices.Equal(b.gpus, o.Devices()) {
+	if b := begun.Swap(nil); b != nil && b.device == o.Device && b.link == o.GPULink && slices.Equal(b.gpus, o.Devices()) {
 		r := <-b.opened
 		return r.h, r.err
 	}
@@ -92,7 +93,7 @@ func open(o config.Options, watch func() []*gpuMemory) (Hardware, error) {
 		return Hardware{}, err
 	}
 	h := Hardware{Device: spoiled(d), Profile: plan.GPUProfile, Machine: describe(d),
-		OpenReader: func() (Reader, error) { return openReader(d) }}
+		OpenReader: func() (Reader, error) { return openReaders(o.Devices(), d) }}
 	if taken != nil {
 		h.Taken = taken.taken
 		if bytes, _ := taken.taken(); bytes > 0 {

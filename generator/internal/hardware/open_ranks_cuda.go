@@ -17,7 +17,11 @@ import (
 type ranks struct {
 	gpus    []*gpu.Device
 	watches []*gpuMemory
+	slow    bool // they reach each other through the host's memory
 }
+
+// links are the values of --gpu-link.
+var links = map[string]gpu.Link{"auto": gpu.AnyLink, "peer": gpu.PeerLink, "host": gpu.HostLink}
 
 // openRanks opens the GPUs that share a model. Each has the same plan, so the one with the least memory decides.
 func openRanks(o config.Options, watches []*gpuMemory) (Hardware, error) {
@@ -29,16 +33,22 @@ func openRanks(o config.Options, watches []*gpuMemory) (Hardware, error) {
 		}
 		r.gpus = append(r.gpus, d)
 	}
-	all, err := gpu.NewRanks(r.gpus, func(d *gpu.Device) device.Device { return spoiled(d) })
+	all, err := gpu.NewRanks(r.gpus, links[o.GPULink], func(d *gpu.Device) device.Device {
+		if d == r.gpus[len(r.gpus)-1] {
+			return spoiled(d) // a device of tests fails on its last rank
+		}
+		return d
+	})
 	if errors.Is(err, gpu.ErrNoPeers) {
-		err = config.Refuse(config.ErrConfig, "--gpus: %w: take GPUs that nvidia-smi topo -p2p w shows as OK, or one",
+		err = config.Refuse(config.ErrConfig, "--gpus: %w: take GPUs that nvidia-smi topo -p2p w shows as OK, or --gpu-link host",
 			err)
 	}
 	if err != nil {
 		return Hardware{}, errors.Join(err, r.close())
 	}
+	r.slow = all.Capabilities().Ranks.Signals.Inbox == device.PinnedInbox
 	h := Hardware{Device: all, Profile: plan.GPUProfile, Machine: r.describe(),
-		OpenReader: func() (Reader, error) { return openReader(r.gpus[0]) }}
+		OpenReader: func() (Reader, error) { return openReaders(o.Devices(), r.gpus...) }}
 	if bytes, _ := r.taken(); bytes > 0 {
 		h.Taken, h.Overhead = r.taken, bytes+laterOverhead
 	}
@@ -102,6 +112,9 @@ func (r ranks) describe() func() protocol.Machine {
 			}
 		}
 		m.Name = fmt.Sprintf("%d x %s", len(each), m.Name)
+		if r.slow {
+			m.Name += ", without peer access"
+		}
 		return m
 	}
 }

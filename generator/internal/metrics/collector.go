@@ -1,6 +1,9 @@
 package metrics
 
 import (
+	"slices"
+	"strconv"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"reel.internal/reel/generator/internal/gpu"
@@ -10,7 +13,7 @@ import (
 // collector computes metrics from a status and from a GPU's reading, at each scrape.
 type collector struct {
 	status func() *protocol.Status
-	gpu    func() *gpu.Reading // nil: there is no GPU to read
+	gpu    func() []gpu.Reading // of each GPU; nil: there is no GPU to read
 }
 
 // emit adds one value of a metric, with the values of its labels.
@@ -63,15 +66,16 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 	if c.gpu == nil {
 		return
 	}
-	if reading := c.gpu(); reading != nil {
-		collect(to, gpuFigures, reading)
+	for _, reading := range c.gpu() {
+		collect(to, gpuFigures, &reading, strconv.Itoa(reading.GPU))
 	}
 }
 
-func collect[T any](to chan<- prometheus.Metric, figures []figure[T], from T) {
+// collect reads figures, whose first labels have the values that are given.
+func collect[T any](to chan<- prometheus.Metric, figures []figure[T], from T, first ...string) {
 	for _, f := range figures {
 		f.read(from, func(value float64, labels ...string) {
-			to <- prometheus.MustNewConstMetric(f.desc, f.kind, value, labels...)
+			to <- prometheus.MustNewConstMetric(f.desc, f.kind, value, slices.Concat(first, labels)...)
 		})
 	}
 }

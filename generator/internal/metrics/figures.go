@@ -160,26 +160,26 @@ var statusFigures = []figure[status]{
 
 var gpuFigures = []figure[reading]{
 	gauge("gpu_utilisation_ratio", "Share of the time in which a kernel ran.",
-		known(func(r reading) *float64 { return r.Utilisation })),
+		known(func(r reading) *float64 { return r.Utilisation }), "gpu"),
 	gauge("gpu_temperature_celsius", "Temperature of the GPU.",
-		known(func(r reading) *float64 { return r.Temperature })),
+		known(func(r reading) *float64 { return r.Temperature }), "gpu"),
 	gauge("gpu_power_watts", "Power that the GPU draws.",
-		known(func(r reading) *float64 { return r.Power })),
+		known(func(r reading) *float64 { return r.Power }), "gpu"),
 	gauge("gpu_throttling", "1 if clocks are reduced for this reason.", func(r reading, to emit) {
 		for reason, on := range r.Throttling {
 			to(flag(on), reason)
 		}
-	}, "reason"),
+	}, "gpu", "reason"),
 	total("gpu_ecc_errors", "Memory errors over the GPU's life, corrected or not.", func(r reading, to emit) {
 		for kind, n := range r.ECC {
 			to(float64(n), kind)
 		}
-	}, "kind"),
+	}, "gpu", "kind"),
 	total("gpu_xid_errors", "Errors that the driver reported since the start, by Xid.", func(r reading, to emit) {
 		for xid, n := range r.Xid {
 			to(float64(n), strconv.FormatUint(xid, 10))
 		}
-	}, "xid"),
+	}, "gpu", "xid"),
 }
 
 // drafterOf returns the label of what guessed: the drafter's name, or "format".

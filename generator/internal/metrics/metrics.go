@@ -34,7 +34,7 @@ var (
 
 // New returns the metrics of a generator. status is called at each scrape, and so is
 // readGPU, which is nil if there is no GPU to read.
-func New(status func() *protocol.Status, readGPU func() *gpu.Reading) *Metrics {
+func New(status func() *protocol.Status, readGPU func() []gpu.Reading) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
 		ttft: histogram("time_to_first_token_seconds",

@@ -42,14 +42,16 @@ func fullStatus() *protocol.Status {
 	}
 }
 
-func fullReading() *gpu.Reading {
+func fullReading() []gpu.Reading {
 	half, hot, watts := 0.5, 61.0, 312.5
-	return &gpu.Reading{
+	cool := 40.0
+	return []gpu.Reading{{GPU: 2, Temperature: &cool}, {
+		GPU:         3,
 		Utilisation: &half, Temperature: &hot, Power: &watts,
 		Throttling: map[string]bool{"thermal": true, "power_cap": false},
 		ECC:        map[string]uint64{"corrected": 7, "uncorrected": 0},
 		Xid:        map[uint64]uint64{79: 1},
-	}
+	}}
 }
 
 // full returns metrics with a value for each.
@@ -81,7 +83,7 @@ func gather(t *testing.T, m *Metrics) map[string]*dto.MetricFamily {
 func value(t *testing.T, f *dto.MetricFamily, label string) float64 {
 	t.Helper()
 	for _, m := range f.GetMetric() {
-		if label != "" && (len(m.GetLabel()) == 0 || m.GetLabel()[0].GetValue() != label) {
+		if label != "" && !slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == label }) {
 			continue
 		}
 		switch {
@@ -153,7 +155,8 @@ func TestValues(t *testing.T) {
 		{"reel_memory_used_bytes", "weights", 13},
 		{"reel_device_memory_used_bytes", "", 15},
 		{"reel_gpu_utilisation_ratio", "", 0.5},
-		{"reel_gpu_temperature_celsius", "", 61},
+		{"reel_gpu_temperature_celsius", "2", 40},
+		{"reel_gpu_temperature_celsius", "3", 61},
 		{"reel_gpu_power_watts", "", 312.5},
 		{"reel_gpu_throttling", "thermal", 1},
 		{"reel_gpu_ecc_errors_total", "corrected", 7},
@@ -179,10 +182,10 @@ func TestValues(t *testing.T) {
 // Values that a loading generator or a GPU does not report are absent.
 func TestUnknownValuesAreAbsent(t *testing.T) {
 	loading := func() *protocol.Status { return &protocol.Status{State: protocol.StateLoading} }
-	for name, readGPU := range map[string]func() *gpu.Reading{
+	for name, readGPU := range map[string]func() []gpu.Reading{
 		"no GPU":  nil,
-		"not yet": func() *gpu.Reading { return nil },
-		"silent":  func() *gpu.Reading { return &gpu.Reading{} },
+		"not yet": func() []gpu.Reading { return nil },
+		"silent":  func() []gpu.Reading { return []gpu.Reading{{}} },
 	} {
 		m := New(loading, readGPU)
 		m.Request("internal", protocol.Usage{}, protocol.Timing{TotalMS: 1})

@@ -89,10 +89,9 @@ func (p *pass) layer(i int, attend kernels.Attend) {
 		p.attention(i, attend)
 	} else {
 		qkv, attend := p.deferRoPE(p.qkv(i, h.qkv), attend)
-		p.launch(qkv)    // q, k, v = Wqkv·rmsnorm(x); k and v go to the KV pool
-		p.launch(attend) // attended = softmax(q·K/√d)·V
+		p.launch(qkv)         // q, k, v = Wqkv·rmsnorm(x); k and v go to the KV pool
+		p.attendParts(attend) // attended = softmax(q·K/√d)·V
 	}
-	p.exchangeAttended()
 	p.project(p.outputProjection(i, h.output), p.model.layers[i].afterAttention) // x += Wo·attended
 	p.feedForward(i, h.gateUp, h.down)
 }
@@ -113,8 +112,7 @@ func (p *pass) feedForward(i int, gateUp, down kernels.Handover) {
 		}
 		return
 	}
-	p.launch(p.gateUp(i, gateUp)) // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x)
-	p.exchangeInner(p.Rows)
+	p.gateUpParts(p.gateUp(i, gateUp))                                       // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x)
 	p.project(p.downProjection(i, down), p.model.layers[i].afterFeedForward) // x += Wdown·inner
 }
 
@@ -140,7 +138,6 @@ func (p *pass) prefillLayers() {
 		h := p.handovers(i)
 		p.keys(i, h.qkv)
 		p.attention(i, p.attend(i, h.attend))
-		p.exchangeAttended()
 		p.project(p.outputProjection(i, h.output), p.model.layers[i].afterAttention)
 		p.feedForward(i, h.gateUp, h.down)
 	}
@@ -152,14 +149,13 @@ func (p *pass) prefillLayers() {
 func (p *pass) sampledRows() {
 	last := len(p.model.layers) - 1
 	p.attention(last, p.attend(last, p.handovers(last).attend))
-	p.exchangeAttended()
 	p.launch(p.gatherSampled())
+	p.completeSampled()
 	p.project(p.sampledOutputProjection(last), p.model.layers[last].afterAttention)
 	if p.model.layers[last].sparse() {
 		p.sampledExperts(last)
 	} else {
-		p.launch(p.sampledGateUp(last))
-		p.exchangeInner(p.Samples)
+		p.gateUpParts(p.sampledGateUp(last))
 		p.project(p.sampledDownProjection(last), p.model.layers[last].afterFeedForward)
 	}
 	if p.model.Config.Embedding != nil {
@@ -181,9 +177,13 @@ type handovers struct{ qkv, attend, output, gateUp, down kernels.Handover }
 // rounded rows.
 func (p *pass) handovers(i int) (h handovers) {
 	m, s := p.model, p.memory
-	if m.Config.ranks() > 1 || p.Class == kernels.Decode && m.Config.Eagle != nil {
-		return h // exchanges carry rows of float32; a head's one layer is not worth it
+	if n := m.Config.ranks(); n > 1 && (p.Class == kernels.Decode || !p.handsParts()) {
+		return h // exchanges carry rows of float32
 	}
+	if p.Class == kernels.Decode && m.Config.Eagle != nil {
+		return h // a head's one layer is not worth it
+	}
+	defer func() { h.divide(m.Config.ranks()) }()
 	w := &m.layers[i]
 	qkv, output, gateUp, down := w.products()
 	latent, last := m.Config.Latent != nil, i+1 == len(m.layers) // latent attention takes and leaves rows of float32

@@ -114,3 +114,107 @@ func handovers(t *testing.T, class kernels.Class, ops []device.Op) (n int) {
 	}
 	return n
 }
+
+// zeros are tensors of zeros in bfloat16, but for matrices whose names contain a part, which are Q8_0.
+type zeros struct {
+	c      model.Config
+	blocks string
+}
+
+func (o zeros) Tensor(name string) (weights.Tensor, error) {
+	for _, s := range o.c.Tensors() {
+		if s.Name != name {
+			continue
+		}
+		n := 2
+		for _, d := range s.Shape {
+			n *= d
+		}
+		x := weights.Tensor{Name: name, DType: weights.BF16, Shape: s.Shape, Data: make([]byte, n)}
+		if o.blocks != "" && strings.Contains(name, o.blocks) {
+			x.DType, x.Data = weights.Q8_0, make([]byte, n/64*34)
+		}
+		return x, nil
+	}
+	return weights.Tensor{}, weights.ErrMissing
+}
+
+func (o zeros) Names() (names []string) {
+	for _, s := range o.c.Tensors() {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// Ranks hand parts of rounded rows over in all layers but the last, each with the exchange after it, and the sampled rows
+// are completed; or, if one product of one layer cannot or a part is no whole block, nowhere.
+func TestRanksHandPartsOverEverywhereOrNowhere(t *testing.T) {
+	shape := model.Config{Name: "llama", Vocab: 64, Hidden: 256, Inner: 384, Layers: 3, Heads: 4, KVHeads: 2, HeadDim: 32,
+		Context: 64, RMSNormEps: 1e-5, RoPETheta: 10000, Ranks: 2}
+	for name, test := range map[string]struct {
+		blocks string
+		change func(*model.Config)
+		want   int
+	}{
+		"all":              {"", func(*model.Config) {}, 8},
+		"another type":     {"1.mlp.up_proj", func(*model.Config) {}, 0},
+		"the last layer's": {"2.mlp.up_proj", func(*model.Config) {}, 8},
+		"the last qkv":     {"2.self_attn.k_proj", func(*model.Config) {}, 0},
+		"half blocks":      {"", func(c *model.Config) { c.Hidden = 384 }, 0},
+		"narrow gates":     {"", func(c *model.Config) { c.Inner = 320 }, 0},
+		"one layer":        {"", func(c *model.Config) { c.Layers = 1 }, 0},
+	} {
+		c := shape
+		test.change(&c)
+		ops := prefillOps(t, c, zeros{c, test.blocks})
+		got, complete := 0, 0
+		for _, op := range ops {
+			var h kernels.Handover
+			var e kernels.Exchange
+			switch o := op.(type) {
+			case kernels.Attend:
+				h, e = o.Handover, o.Spread
+			case kernels.GateUp:
+				h, e = o.Handover, o.Spread
+			case kernels.Projection:
+				h, e = o.Handover, o.Spread
+			case kernels.Complete:
+				complete++
+			}
+			if h.Rounded != e.Rounded || e.Squares != !h.Norm.IsZero() || !h.Rounded.IsZero() && h.Ranks != 2 {
+				t.Errorf("%s: %s hands over %+v, exchanged are %+v", name, op.Kernel(), h, e)
+			}
+			if !h.Rounded.IsZero() {
+				got++
+			}
+		}
+		if got != test.want || complete != min(1, test.want) {
+			t.Errorf("%s: %d hand-overs and %d completions, wants %d", name, got, complete, test.want)
+		}
+	}
+}
+
+// prefillOps returns the ops of a prefill pass on two ranks.
+func prefillOps(t *testing.T, c model.Config, w model.Tensors) []device.Op {
+	t.Helper()
+	dev := newRanks(t, 2)
+	m, err := model.Load(dev, c, w, func(float64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory, err := m.NewStepMemory(dev, model.Geometry{MaxRows: 8, Slots: 1, MaxSamples: 1, Context: 16, PageTokens: 16,
+		Pages: 1, RingSlots: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var l launches
+	if err := m.Forward(&l, memory, model.Shape{Class: kernels.Prefill, Rows: 8, Samples: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for _, free := range []func(device.Memory) error{memory.Free, m.Free} {
+		if err := free(dev); err != nil {
+			t.Error(err)
+		}
+	}
+	return l.ops
+}

@@ -52,7 +52,7 @@ func (p *pass) keys(i int, h kernels.Handover) {
 // to values.
 func (p *pass) attention(i int, attend kernels.Attend) {
 	if p.model.Config.Latent == nil {
-		p.launch(attend)
+		p.attendParts(attend)
 		return
 	}
 	p.launch(p.absorb(i))

@@ -151,18 +151,21 @@ func (p *pass) exchangeOf(part, all device.Buffer, rows, width int) kernels.Exch
 		PartCols: p.model.Config.part(width), Ranks: p.model.Config.ranks()}
 }
 
-// exchangeAttended gives all ranks the results of attention.
-func (p *pass) exchangeAttended() {
+// attendParts launches an attention over a part of the heads, which gives all ranks its results.
+func (p *pass) attendParts(op kernels.Attend) {
 	if c := p.model.Config; c.dividesHeads() {
-		op := p.exchangeOf(p.memory.own.attended, p.memory.attended, p.Rows, c.Heads*c.HeadDim)
-		op.PartCols = c.heads() * c.HeadDim
-		p.launch(op)
+		op.Spread = handed(p.exchangeOf(op.Out, p.memory.attended, op.T, c.Heads*c.HeadDim), op.Handover)
+		op.Spread.PartCols = c.heads() * c.HeadDim
 	}
+	p.launch(op)
 }
 
-// exchangeInner gives all ranks the results of the gates of so many rows.
-func (p *pass) exchangeInner(rows int) {
-	p.exchange(p.memory.own.inner, p.memory.inner, rows, p.model.Config.Inner)
+// gateUpParts launches the gates of a layer, and gives all ranks their results.
+func (p *pass) gateUpParts(op kernels.GateUp) {
+	if c := p.model.Config; c.ranks() > 1 {
+		op.Spread = handed(p.exchangeOf(op.Out, p.memory.inner, op.T, c.Inner), op.Handover)
+	}
+	p.launch(op)
 }
 
 // exchangeExperts is exchangeInner for the experts of so many rows.
@@ -184,7 +187,7 @@ func (p *pass) exchangeLogits() {
 	p.exchange(p.memory.own.logits, p.memory.logits, p.Samples, p.model.Config.Vocab)
 }
 
-// projectParts launches a projection of which each rank computes some columns, and gives all ranks the sum, or with a
+// projectParts launches a projection of which each rank computes some columns, which gives all ranks the sum, or with a
 // norm that follows the results alone.
 func (p *pass) projectParts(op kernels.Projection, add *kernels.AddNorm) {
 	s, x, bias := p.memory, op.X, op.Bias
@@ -193,12 +196,12 @@ func (p *pass) projectParts(op kernels.Projection, add *kernels.AddNorm) {
 		gathered = s.own.gathered[0]
 	}
 	op.X, op.Store, op.Bias = s.own.branch, true, device.Buffer{}
-	p.launch(op)
-	all := p.exchangeOf(s.own.branch, gathered, op.T, p.model.Config.Hidden)
+	op.Spread = p.exchangeOf(s.own.branch, gathered, op.T, p.model.Config.Hidden)
 	if add == nil {
-		all.X, all.Bias = x, bias
+		op.Spread.X, op.Spread.Bias = x, bias
 	}
-	p.launch(all)
+	op.Spread = handed(op.Spread, op.Handover)
+	p.launch(op)
 	if add != nil {
 		add.Branch = gathered
 		p.launch(*add)
@@ -219,6 +222,52 @@ func (p *pass) expertsDown(op kernels.ExpertDown) {
 	all := p.exchangeOf(op.X, s.own.gathered[1], op.T, c.Hidden)
 	all.X = x
 	p.launch(all)
+}
+
+// handsParts reports whether ranks hand parts of rounded rows over in a prefill pass. Then all products of all layers
+// but the last one do, so that no op reads the residual stream as a whole, of which each rank has a part.
+func (p *pass) handsParts() bool {
+	m, n := p.model, p.model.Config.ranks()
+	c := m.Config
+	// Parts are whole blocks of 64 columns, and those with sums of squares whole blocks of 128.
+	if !c.dividesHeads() || c.Experts != nil || c.NormsAfter || c.OutputBias || p.captures() != nil || len(m.layers) < 2 ||
+		c.Hidden%(128*n) != 0 || c.Inner%(64*n) != 0 || c.Inner%128 != 0 || c.heads()*c.HeadDim%64 != 0 ||
+		c.Heads*c.HeadDim%128 != 0 {
+		return false
+	}
+	for i := range m.layers[:len(m.layers)-1] {
+		_, output, gateUp, down := m.layers[i].products()
+		qkv, _, _, _ := m.layers[i+1].products()
+		if p.Class.HandoverType(output...) == 0 || !p.Class.HandsOver(output, gateUp) || !p.Class.HandsOver(gateUp, down) ||
+			!p.Class.HandsOver(down, qkv) {
+			return false
+		}
+	}
+	return true
+}
+
+// divide marks the rows that are handed over as those of several ranks, of which each has a part.
+func (h *handovers) divide(ranks int) {
+	for _, each := range []*kernels.Handover{&h.attend, &h.output, &h.gateUp, &h.down} {
+		if ranks > 1 && !each.Rounded.IsZero() {
+			each.Ranks = ranks
+		}
+	}
+}
+
+// handed returns the exchange after an op that may have handed its part over.
+func handed(op kernels.Exchange, h kernels.Handover) kernels.Exchange {
+	op.Rounded, op.Squares = h.Rounded, !h.Norm.IsZero()
+	return op
+}
+
+// completeSampled gives all ranks the sampled rows of the residual stream, of which each has a part where parts were
+// handed over.
+func (p *pass) completeSampled() {
+	if c := p.model.Config; c.ranks() > 1 && p.handsParts() {
+		p.launch(kernels.Complete{X: p.memory.sampledX, Signals: p.memory.signals, T: p.Samples, Width: c.Hidden,
+			Ranks: c.ranks()})
+	}
 }
 
 // RankRows returns how many of the rows of a weight, one of t.Weights, a rank has.

@@ -190,12 +190,17 @@ func (p Planner) startGraphs(context, batch int) (n int, bytes int64) {
 	keys := p.engineOptions(context, batch).Lattice()
 	n = min(len(keys), p.Options.MaxGraphs)
 	for _, k := range keys[:n] {
-		bytes += p.Profile.execBytes + int64(layerNodes(p.Config)*p.Config.Layers+8+p.draftNodes(k))*p.Profile.nodeBytes
+		nodes := layerNodes(p.Config)*p.Config.Layers + passNodes + p.draftNodes(k)
+		bytes += p.Profile.execBytes + int64(nodes)*p.Profile.nodeBytes
 	}
 	return n, bytes
 }
 
-// layerNodes returns the most kernels of a layer: ten, and more for latents and for shared experts.
+// passNodes is the most kernels of a pass beside its layers, with the exchanges of logits and of sampled rows.
+const passNodes = 10
+
+// layerNodes returns the most kernels of a layer: ten, and more for latents, for shared experts and for the exchanges
+// of several GPUs.
 func layerNodes(c model.Config) int {
 	n := 10
 	if c.Latent != nil {
@@ -203,6 +208,12 @@ func layerNodes(c model.Config) int {
 	}
 	if c.Experts != nil && c.Experts.Shared > 0 {
 		n += 4
+	}
+	if c.Ranks > 1 {
+		n += 4
+		if c.Experts != nil {
+			n += 3
+		}
 	}
 	return n
 }

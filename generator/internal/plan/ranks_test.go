@@ -43,6 +43,19 @@ func TestPlanOfSimulatedGPUs(t *testing.T) {
 	}
 }
 
+// The graphs of several GPUs have the nodes of their exchanges: four in a layer.
+func TestGraphsOfSeveralGPUsHaveExchanges(t *testing.T) {
+	bytes := func(ranks int) (n int, bytes int64) {
+		c := shared
+		c.Ranks = ranks
+		return Planner{Config: c, Profile: GPUProfile, Options: config.Options{MaxGraphs: 1024}}.startGraphs(8192, 4)
+	}
+	n, one := bytes(0)
+	if _, two := bytes(2); two-one != int64(4*shared.Layers*n)*GPUProfile.nodeBytes {
+		t.Errorf("%d graphs take %d bytes on one GPU and %d on each of two", n, one, two)
+	}
+}
+
 func TestGPUsThatDoNotDivideTheHeads(t *testing.T) {
 	if c, err := Divide(shared, config.Options{GPUs: []int{0, 1, 2}}); !errors.Is(err, config.ErrConfig) ||
 		!errors.Is(err, model.ErrUnsupported) || c.Ranks != 0 {

@@ -1,0 +1,100 @@
+// Packets between GPUs of one machine: a word of data and the number of its exchange in 8 bytes, which are written at
+// once. Whoever sees the number has the word, so no flag and no fence follows the data, as in NCCL's protocol LL.
+#pragma once
+#include <cstdint>
+
+constexpr int MOST_RANKS = 8;
+constexpr int PACKETS = 1 << 19;   // of an exchange, at most
+constexpr int PROGRESS_WORDS = 16; // of each rank
+constexpr int PROGRESS_EVERY = 16; // exchanges: a write to the host's memory is slow
+
+// Packets are the inboxes of all ranks. Two halves take turns: a rank that sends for the second exchange after one has
+// what all others sent for the first, and they sent that after they had read what was sent for the one.
+struct Packets {
+	uint64_t *inbox[MOST_RANKS]; // [2][PACKETS] of each rank
+	uint32_t *count;             // [2]: exchanges by packets so far, and blocks of this one that have begun it
+	uint32_t *progress;          // [ranks][PROGRESS_WORDS], pinned
+	int32_t ranks, rank;
+
+	__device__ __forceinline__ uint32_t number() const { return *reinterpret_cast<volatile uint32_t *>(count) + 1; }
+	static __device__ __forceinline__ size_t place(uint32_t number, int i) { return number % 2 * PACKETS + i; }
+
+	// send gives all others word i of an exchange.
+	__device__ __forceinline__ void send(uint32_t number, int i, float v) const {
+		const uint64_t packet = (uint64_t)number << 32 | __float_as_uint(v);
+		for (int peer = 0; peer < ranks; peer++)
+			if (peer != rank)
+				asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(inbox[peer] + place(number, i)), "l"(packet)
+							 : "memory");
+	}
+	// send gives all others words i and i+1; i is even.
+	__device__ __forceinline__ void send(uint32_t number, int i, float2 v) const {
+		const uint64_t x = (uint64_t)number << 32 | __float_as_uint(v.x), y = (uint64_t)number << 32 | __float_as_uint(v.y);
+		for (int peer = 0; peer < ranks; peer++)
+			if (peer != rank)
+				asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(inbox[peer] + place(number, i)), "l"(x),
+					"l"(y)
+					: "memory");
+	}
+	static __device__ __forceinline__ ulonglong2 look(const uint64_t *at) {
+		ulonglong2 v;
+		asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(at) : "memory");
+		return v;
+	}
+	// receive passes n pairs of words to take(k, pair): pair k, of first, first+step, …, consists of words at(k) and
+	// at(k)+1. N of them are looked at together.
+	template <int N, class At, class Take>
+	__device__ __forceinline__ void receive(uint32_t number, int first, int step, int n, At at, Take take) const {
+		for (int k = first; k < n; k += N * step) {
+			ulonglong2 v[N];
+#pragma unroll
+			for (int i = 0; i < N; i++)
+				if (k + i * step < n) v[i] = look(inbox[rank] + place(number, at(k + i * step)));
+#pragma unroll
+			for (int i = 0; i < N; i++) {
+				if (k + i * step >= n) continue;
+				while ((uint32_t)(v[i].x >> 32) != number || (uint32_t)(v[i].y >> 32) != number)
+					v[i] = look(inbox[rank] + place(number, at(k + i * step)));
+				take(k + i * step, float2{__uint_as_float((uint32_t)v[i].x), __uint_as_float((uint32_t)v[i].y)});
+			}
+		}
+	}
+
+	// begun counts a block that knows the number. One thread calls it.
+	__device__ __forceinline__ void begun() const {
+		asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(count + 1) : "memory");
+	}
+	// end ends the exchange when so many blocks have begun it. One thread calls it.
+	__device__ __forceinline__ void end(uint32_t number, uint32_t blocks) const {
+		uint32_t seen;
+		do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(count + 1) : "memory");
+		while (seen != blocks);
+		count[1] = 0, count[0] = number;
+		if (number % PROGRESS_EVERY == 0)
+			*reinterpret_cast<volatile uint32_t *>(progress + rank * PROGRESS_WORDS + 1) = number;
+	}
+};
+
+// Spread is where the columns of all ranks go: All[t], or X[t] = (X[t] + Bias) + them. Each rank has part_cols columns
+// of `width`; those that several have come from the first of them.
+struct Spread {
+	Packets packets;
+	float *all;        // out: [rows][width], or null if there is x
+	float *x;          // in and out: [rows][width], or null
+	const float *bias; // [width], or null
+	int32_t rows, width, part_cols, unused;
+
+	__device__ __forceinline__ int begin(int rank) const { return min(rank * part_cols, width); }
+	__device__ __forceinline__ int start(int rank) const { return min(rank * part_cols, width - part_cols); }
+
+	// receive stores what others have sent, with `threads` threads of which this is one. Part sizes are even.
+	template <int N> __device__ __forceinline__ void receive(uint32_t number, int thread, int threads) const {
+		const int own = begin(packets.rank), after = begin(packets.rank + 1), pairs = (width - (after - own)) / 2;
+		const auto at = [&](int k) {
+			const int row = k / pairs, column = k % pairs * 2;
+			return row * width + (column < own ? column : column + (after - own));
+		};
+		packets.receive<N>(number, thread, threads, rows * pairs, at,
+			[&](int k, float2 v) { *reinterpret_cast<float2 *>((x ? x : all) + at(k)) = v; });
+	}
+};
