@@ -349,6 +349,51 @@ REEL_FIELD(GivenArgs, trash, 60);
 REEL_FIELD(GivenArgs, stride, 64);
 REEL_FIELD(GivenArgs, unused, 68);
 
+REEL_SIZE(GroupPlacesArgs, 48);
+REEL_FIELD(GroupPlacesArgs, ids, 0);
+REEL_FIELD(GroupPlacesArgs, count, 8);
+REEL_FIELD(GroupPlacesArgs, tiles, 16);
+REEL_FIELD(GroupPlacesArgs, place, 24);
+REEL_FIELD(GroupPlacesArgs, slot, 32);
+REEL_FIELD(GroupPlacesArgs, places, 40);
+REEL_FIELD(GroupPlacesArgs, most, 44);
+
+REEL_SIZE(GroupedArgs<GroupedDown>, 104);
+REEL_FIELD(GroupedArgs<GroupedDown>, op, 0);
+REEL_FIELD(GroupedArgs<GroupedDown>, rows, 40);
+REEL_FIELD(GroupedArgs<GroupedDown>, scales, 48);
+REEL_FIELD(GroupedArgs<GroupedDown>, places, 56);
+REEL_FIELD(GroupedArgs<GroupedDown>, kBlocks, 96);
+REEL_FIELD(GroupedArgs<GroupedDown>, outputTiles, 100);
+
+REEL_SIZE(GroupedArgs<GroupedGateUp>, 128);
+REEL_FIELD(GroupedArgs<GroupedGateUp>, op, 0);
+REEL_FIELD(GroupedArgs<GroupedGateUp>, rows, 64);
+REEL_FIELD(GroupedArgs<GroupedGateUp>, scales, 72);
+REEL_FIELD(GroupedArgs<GroupedGateUp>, places, 80);
+REEL_FIELD(GroupedArgs<GroupedGateUp>, kBlocks, 120);
+REEL_FIELD(GroupedArgs<GroupedGateUp>, outputTiles, 124);
+
+REEL_SIZE(GroupedDownArgs, 40);
+REEL_FIELD(GroupedDownArgs, w, 0);
+REEL_FIELD(GroupedDownArgs, bias, 8);
+REEL_FIELD(GroupedDownArgs, weights, 16);
+REEL_FIELD(GroupedDownArgs, results, 24);
+REEL_FIELD(GroupedDownArgs, hidden, 32);
+REEL_FIELD(GroupedDownArgs, unused, 36);
+
+REEL_SIZE(GroupedGateUpArgs, 64);
+REEL_FIELD(GroupedGateUpArgs, gate, 0);
+REEL_FIELD(GroupedGateUpArgs, up, 8);
+REEL_FIELD(GroupedGateUpArgs, gateBias, 16);
+REEL_FIELD(GroupedGateUpArgs, upBias, 24);
+REEL_FIELD(GroupedGateUpArgs, rounded, 32);
+REEL_FIELD(GroupedGateUpArgs, out, 40);
+REEL_FIELD(GroupedGateUpArgs, linear, 48);
+REEL_FIELD(GroupedGateUpArgs, limit, 52);
+REEL_FIELD(GroupedGateUpArgs, inner, 56);
+REEL_FIELD(GroupedGateUpArgs, slots, 60);
+
 REEL_SIZE(GroupArgs, 64);
 REEL_FIELD(GroupArgs, ids, 0);
 REEL_FIELD(GroupArgs, rows, 8);
@@ -417,6 +462,14 @@ REEL_FIELD(LookupArgs, queries, 40);
 REEL_FIELD(LookupArgs, context, 44);
 REEL_FIELD(LookupArgs, trash, 48);
 REEL_FIELD(LookupArgs, stride, 52);
+
+REEL_SIZE(PlacesArgs, 40);
+REEL_FIELD(PlacesArgs, count, 0);
+REEL_FIELD(PlacesArgs, tiles, 8);
+REEL_FIELD(PlacesArgs, place, 16);
+REEL_FIELD(PlacesArgs, slot, 24);
+REEL_FIELD(PlacesArgs, slots, 32);
+REEL_FIELD(PlacesArgs, unused, 36);
 
 REEL_SIZE(PackCodesArgs, 24);
 REEL_FIELD(PackCodesArgs, src, 0);
@@ -542,6 +595,14 @@ REEL_FIELD(RouteArgs, count, 128);
 REEL_FIELD(RouteArgs, expert, 136);
 REEL_FIELD(RouteArgs, place, 144);
 REEL_FIELD(RouteArgs, row, 152);
+
+REEL_SIZE(RoundPlacesArgs, 72);
+REEL_FIELD(RoundPlacesArgs, in, 0);
+REEL_FIELD(RoundPlacesArgs, out, 40);
+REEL_FIELD(RoundPlacesArgs, scales, 48);
+REEL_FIELD(RoundPlacesArgs, slot, 56);
+REEL_FIELD(RoundPlacesArgs, slots, 64);
+REEL_FIELD(RoundPlacesArgs, used, 68);
 
 REEL_SIZE(RoundArgs, 64);
 REEL_FIELD(RoundArgs, in, 0);
