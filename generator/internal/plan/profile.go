@@ -29,9 +29,14 @@ type Profile struct {
 // about as long as a decode step of the largest batch, so neither delays the other.
 var HostProfile = Profile{kind: "host", maxBatch: 64, chunk: 64, graphMemory: 64 << 20, block: 1}
 
+// gpuChunk is four full token tiles of a prompt's products on Hopper, 208 rows each, which 132 SMs divide evenly: a pass
+// of 832 rows takes a fifth less for each row than one of 512, which are three tiles of 176 (kernels/notes/stream_k.md).
+// A model with experts reads all of them in each chunk.
+const gpuChunk = 832
+
 // GPUProfile is the profile of a GPU. Context and kernels took 526 MiB on an H200;
 // Overhead is above that. A generator that starts measures its own.
 var GPUProfile = Profile{
-	kind: "cuda", maxBatch: 64, chunk: 512, graphMemory: 1 << 30, kvType: kernels.BF16, Packed: true,
+	kind: "cuda", maxBatch: 64, chunk: gpuChunk, graphMemory: 1 << 30, kvType: kernels.BF16, Packed: true,
 	block: 2 << 20, execBytes: 109_600, nodeBytes: 2_470, staging: kernels.StagingBytes, Overhead: 640 << 20,
 }
