@@ -136,7 +136,7 @@ func TestFormatsThatOneOpMixes(t *testing.T) {
 func TestPlanChunk(t *testing.T) {
 	c := model.Config{Layers: 2, Hidden: 64, Inner: 128, Heads: 2, KVHeads: 1, HeadDim: 32, Vocab: 100, Context: 4096}
 	most := 0
-	for _, test := range []struct{ batch, context, want int }{{1, 16, 16}, {3, 20, 60}, {2, 4096, 512}} {
+	for _, test := range []struct{ batch, context, want int }{{1, 16, 16}, {3, 20, 60}, {2, 4096, gpuChunk}} {
 		s, o, err := Planner{Config: c, Profile: GPUProfile,
 			Options: config.Options{MaxBatch: test.batch, MaxSeqLen: test.context, MaxGraphs: 1000}}.Plan(1 << 40)
 		if err != nil || o.Chunk != test.want || s.StartGraphs <= most {
