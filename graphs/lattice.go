@@ -20,12 +20,13 @@ func Lattice(counts []int, chunk int, batches ...int) []Key {
 	return slices.Compact(keys)
 }
 
-// DefaultCounts returns 1 to 50, then the multiples of 16 up to the chunk, and the
-// chunk. Every count of rows at which a kernel is full is a multiple of 16.
+// DefaultCounts returns 1 to 50, then the multiples of 16 up to 512 and of 64 up to the
+// chunk, and the chunk. Every count of rows at which a kernel is full is a multiple of 16;
+// above 512 padding to 64 is a tenth of a pass at most.
 func DefaultCounts(chunk int) []int {
 	var counts []int
 	for n := 1; n < chunk; n++ {
-		if n <= 50 || n%16 == 0 {
+		if n <= 50 || n%16 == 0 && n <= 512 || n%64 == 0 {
 			counts = append(counts, n)
 		}
 	}

@@ -239,6 +239,47 @@ type expertDownArgs struct {
 	hidden, used int32
 }
 
+// groupPlacesArgs mirrors GroupPlacesArgs of experts_prefill.cu.
+type groupPlacesArgs struct {
+	ids, count, tiles, place, slot uint64
+	places, most                   int32
+}
+
+// roundPlacesArgs mirrors RoundPlacesArgs of experts_prefill.cu.
+type roundPlacesArgs struct {
+	in                activations
+	out, scales, slot uint64
+	slots, used       int32
+}
+
+// placesArgs mirrors PlacesArgs of gemm/grouped.cuh.
+type placesArgs struct {
+	count, tiles, place, slot uint64
+	slots, _                  int32
+}
+
+// groupedArgs mirrors GroupedArgs of gemm/grouped.cuh. T mirrors the op's own arguments.
+type groupedArgs[T any] struct {
+	op                   T
+	rows, scales         uint64
+	places               placesArgs
+	kBlocks, outputTiles int32
+}
+
+// groupedGateUpArgs mirrors GroupedGateUpArgs of experts_prefill.cu.
+type groupedGateUpArgs struct {
+	gate, up, gateBias, upBias uint64
+	rounded, out               uint64
+	linear, limit              float32
+	inner, slots               int32
+}
+
+// groupedDownArgs mirrors GroupedDownArgs of experts_prefill.cu.
+type groupedDownArgs struct {
+	w, bias, weights, results uint64
+	hidden, _                 int32
+}
+
 // expertSumArgs mirrors ExpertSumArgs of experts.cu.
 type expertSumArgs struct {
 	results, rows, x uint64

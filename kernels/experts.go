@@ -28,6 +28,9 @@ type ExpertGateUp struct {
 	Eps              float32
 	T                int
 	Class            Class
+	// HandsOver leaves the results rounded in Workspace.Gated, not in Out, where the kernels of a prompt can. The same
+	// Workspace, T and Class are those of the down projection, whose InputIsRounded is set (ExpertsHandOver).
+	HandsOver bool
 }
 
 // ExpertDown is the second half: X[t] += Σ_k Chosen.Weights[t][k]·(Down_e·In[t][k] + Bias_e), e = Chosen.IDs[t][k]. The
@@ -42,12 +45,17 @@ type ExpertDown struct {
 	Workspace ExpertWorkspace
 	T         int
 	Class     Class
+	// InputIsRounded: the gates left In rounded in Workspace.Gated, where the kernels of a prompt can.
+	InputIsRounded bool
 }
 
 // ExpertWorkspace is device memory that the experts' kernels need; the host uses none of it. Ops that run one after
 // another may share it.
 type ExpertWorkspace struct {
 	Results device.Buffer // float32 [T][Used][hidden]: of each expert, times its weight
+	// Rounded and Gated are [ExpertsRoundedBytes] bytes, or none: a prompt's rows of hidden columns and of an expert's
+	// width, rounded and by expert. The prefill class has its own order of sums with them, on Hopper.
+	Rounded, Gated device.Buffer
 }
 
 // Kernel returns "expert gateup".

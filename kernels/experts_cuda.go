@@ -84,6 +84,12 @@ func (o ExpertGateUp) CUDA(q *cuda.Queue) error {
 	if o.Limit > 0 {
 		linear *= clampedSlope
 	}
+	if done, err := o.grouped(q, float32(linear)); done || err != nil {
+		return err
+	}
+	if err := o.Chosen.sortPlaces(q, o.RowIndex, o.T); err != nil {
+		return err
+	}
 	args := expertGateUpArgs{gate: q.Address(o.Gate.Data), up: q.Address(o.Up.Data), gateBias: q.Address(o.GateBias),
 		upBias: q.Address(o.UpBias), in: activations{x: q.Address(o.X), norm: q.Address(o.Norm),
 			cols: int32(o.Gate.Cols), eps: o.Eps}, out: q.Address(o.Out), chosen: o.Chosen.segmentArgs(q, o.T),
@@ -138,7 +144,7 @@ func (o ExpertDown) CUDA(q *cuda.Queue) error {
 	if done, err := o.ringOfOne(q, args); done || err != nil {
 		return err
 	}
-	if shared := o.oneShared(q); o.T == 1 && hidden%tileRows == 0 && shared > 0 {
+	if shared := o.oneShared(q); o.T == 1 && !o.isGrouped(q) && hidden%tileRows == 0 && shared > 0 {
 		if !o.Down.DType.Quantised() {
 			if _, err := elementsOf(o.Down); err != nil {
 				return err
@@ -147,9 +153,7 @@ func (o ExpertDown) CUDA(q *cuda.Queue) error {
 		return cuda.Launch(q, "reel_expert_down"+formats[o.Down.DType].kernel+"_one", cuda.Grid{X: tilesOf(hidden),
 			Threads: gemv.threads, Shared: shared, Dependent: tune.DependentLaunch}, args)
 	}
-	err := launchExperts(q, expertLaunch{name: "reel_expert_down", w: o.Down, cols: o.Down.Cols, units: tilesOf(hidden),
-		tiles: 1, T: o.T, chosen: o.Chosen}, args)
-	if err != nil {
+	if err := o.products(q, args); err != nil {
 		return err
 	}
 	perBlock := 4 * elementThreads
@@ -162,7 +166,7 @@ func (o ExpertDown) CUDA(q *cuda.Queue) error {
 // ringOfOne launches the kernel of one row with a ring, if there is one row over quantised weights and it fits.
 func (o ExpertDown) ringOfOne(q *cuda.Queue, args expertDownArgs) (done bool, err error) {
 	hidden, d := o.hidden(), o.Down.DType
-	if o.T != 1 || !d.Quantised() || hidden%tileRows != 0 || o.Chosen.Used > codesTokens || !hopper(q) ||
+	if o.T != 1 || o.isGrouped(q) || !d.Quantised() || hidden%tileRows != 0 || o.Chosen.Used > codesTokens || !hopper(q) ||
 		!tune.CodesRing {
 		return false, nil
 	}
@@ -173,6 +177,15 @@ func (o ExpertDown) ringOfOne(q *cuda.Queue, args expertDownArgs) (done bool, er
 	return true, cuda.Launch(q, "reel_expert_down"+formats[d].kernel+"_ring_one", cuda.Grid{X: tilesOf(hidden),
 		Threads: downRingThreads, Shared: shared, AllShared: true, Dependent: tune.DependentLaunch},
 		codesArgs[expertDownArgs]{op: args, stages: int32(stages)})
+}
+
+// products launches the kernel that leaves the result of each place in the workspace.
+func (o ExpertDown) products(q *cuda.Queue, args expertDownArgs) error {
+	if o.isGrouped(q) {
+		return o.grouped(q, args.results)
+	}
+	return launchExperts(q, expertLaunch{name: "reel_expert_down", w: o.Down, cols: o.Down.Cols,
+		units: tilesOf(o.hidden()), tiles: 1, T: o.T, chosen: o.Chosen}, args)
 }
 
 // oneShared returns the dynamic shared memory of the kernel of one row, or 0 if it does not fit: the rounded results of

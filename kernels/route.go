@@ -63,8 +63,9 @@ func segmentsOf(T, used, experts int) int {
 const segmentsAt = 4
 
 // SegmentsBytes returns the size of [Chosen].Segments for up to T rows: a count, then of each segment the expert, the
-// places and their rows.
+// places and their rows; or what the kernels of a prompt need.
 func SegmentsBytes(T, used, experts int) (bytes int64) {
+	bytes = placesBytes(T, used, experts)
 	for _, rows := range []int{min(T, fewSegmentRows), T} {
 		bytes = max(bytes, 4*int64(segmentsAt+segmentsOf(rows, used, experts)*(1+2*placesOf(rows))))
 	}

@@ -20,8 +20,8 @@ const (
 	groupThreads     = 1024
 )
 
-// CUDA launches the router, then, for several rows, the kernel that sorts the pairs of rows and experts into
-// segments. Both have a grid that does not depend on the choice.
+// CUDA launches the router, whose grid does not depend on the choice. The experts' gates sort the places of several
+// rows.
 func (o Route) CUDA(q *cuda.Queue) error {
 	c := o.Chosen
 	if err := checkBuffers(need{"logits", o.Workspace.Logits, o.T * c.Experts}, need{"arrivals", o.Workspace.Arrivals,
@@ -52,20 +52,24 @@ func (o Route) CUDA(q *cuda.Queue) error {
 	if c.Experts > most {
 		most = MostExperts
 	}
-	segments := c.segmentArgs(q, o.T)
 	if o.T == 1 {
+		segments := c.segmentArgs(q, 1)
 		a.count, a.expert, a.place, a.row = segments.count, segments.expert, segments.place, segments.row
 	}
-	err := cuda.Launch(q, fmt.Sprintf("reel_route%d%s_%d", rows, many, most),
-		cuda.Grid{X: (c.Experts + each - 1) / each,
-			Y: (o.T + rows - 1) / rows, Threads: routeWarps * 32, Dependent: tune.DependentLaunch}, a)
-	if err != nil || o.T == 1 {
-		return err
+	return cuda.Launch(q, fmt.Sprintf("reel_route%d%s_%d", rows, many, most), cuda.Grid{X: (c.Experts + each - 1) / each,
+		Y: (o.T + rows - 1) / rows, Threads: routeWarps * 32, Dependent: tune.DependentLaunch}, a)
+}
+
+// sortPlaces launches the kernel that sorts the pairs of rows and experts into segments. Of one row the router has done
+// it.
+func (c Chosen) sortPlaces(q *cuda.Queue, rows device.Buffer, T int) error {
+	if T == 1 {
+		return nil
 	}
+	s := c.segmentArgs(q, T)
 	return cuda.Launch(q, "reel_group", cuda.Grid{X: 1, Threads: groupThreads, Dependent: tune.DependentLaunch},
-		groupArgs{ids: a.ids, rows: a.rows, count: segments.count, expert: segments.expert, place: segments.place,
-			row: segments.row,
-			t:   a.t, used: a.used, segments: segments.segments, each: segments.places})
+		groupArgs{ids: q.Address(c.IDs), rows: q.Address(rows), count: s.count, expert: s.expert, place: s.place,
+			row: s.row, t: int32(T), used: int32(c.Used), segments: s.segments, each: s.places})
 }
 
 // segmentArgs returns the addresses in c for T rows.

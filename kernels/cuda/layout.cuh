@@ -359,6 +359,51 @@ REEL_FIELD(GivenArgs, trash, 60);
 REEL_FIELD(GivenArgs, stride, 64);
 REEL_FIELD(GivenArgs, unused, 68);
 
+REEL_SIZE(GroupPlacesArgs, 48);
+REEL_FIELD(GroupPlacesArgs, ids, 0);
+REEL_FIELD(GroupPlacesArgs, count, 8);
+REEL_FIELD(GroupPlacesArgs, tiles, 16);
+REEL_FIELD(GroupPlacesArgs, place, 24);
+REEL_FIELD(GroupPlacesArgs, slot, 32);
+REEL_FIELD(GroupPlacesArgs, places, 40);
+REEL_FIELD(GroupPlacesArgs, most, 44);
+
+REEL_SIZE(GroupedArgs<GroupedDown>, 104);
+REEL_FIELD(GroupedArgs<GroupedDown>, op, 0);
+REEL_FIELD(GroupedArgs<GroupedDown>, rows, 40);
+REEL_FIELD(GroupedArgs<GroupedDown>, scales, 48);
+REEL_FIELD(GroupedArgs<GroupedDown>, places, 56);
+REEL_FIELD(GroupedArgs<GroupedDown>, kBlocks, 96);
+REEL_FIELD(GroupedArgs<GroupedDown>, outputTiles, 100);
+
+REEL_SIZE(GroupedArgs<GroupedGateUp>, 128);
+REEL_FIELD(GroupedArgs<GroupedGateUp>, op, 0);
+REEL_FIELD(GroupedArgs<GroupedGateUp>, rows, 64);
+REEL_FIELD(GroupedArgs<GroupedGateUp>, scales, 72);
+REEL_FIELD(GroupedArgs<GroupedGateUp>, places, 80);
+REEL_FIELD(GroupedArgs<GroupedGateUp>, kBlocks, 120);
+REEL_FIELD(GroupedArgs<GroupedGateUp>, outputTiles, 124);
+
+REEL_SIZE(GroupedDownArgs, 40);
+REEL_FIELD(GroupedDownArgs, w, 0);
+REEL_FIELD(GroupedDownArgs, bias, 8);
+REEL_FIELD(GroupedDownArgs, weights, 16);
+REEL_FIELD(GroupedDownArgs, results, 24);
+REEL_FIELD(GroupedDownArgs, hidden, 32);
+REEL_FIELD(GroupedDownArgs, unused, 36);
+
+REEL_SIZE(GroupedGateUpArgs, 64);
+REEL_FIELD(GroupedGateUpArgs, gate, 0);
+REEL_FIELD(GroupedGateUpArgs, up, 8);
+REEL_FIELD(GroupedGateUpArgs, gateBias, 16);
+REEL_FIELD(GroupedGateUpArgs, upBias, 24);
+REEL_FIELD(GroupedGateUpArgs, rounded, 32);
+REEL_FIELD(GroupedGateUpArgs, out, 40);
+REEL_FIELD(GroupedGateUpArgs, linear, 48);
+REEL_FIELD(GroupedGateUpArgs, limit, 52);
+REEL_FIELD(GroupedGateUpArgs, inner, 56);
+REEL_FIELD(GroupedGateUpArgs, slots, 60);
+
 REEL_SIZE(GroupArgs, 64);
 REEL_FIELD(GroupArgs, ids, 0);
 REEL_FIELD(GroupArgs, rows, 8);
@@ -444,13 +489,13 @@ REEL_FIELD(ManyArgs<Head>, sums, 120);
 REEL_FIELD(ManyArgs<Head>, arrivals, 128);
 REEL_FIELD(ManyArgs<Head>, plan, 136);
 
-REEL_SIZE(ManyArgs<Projection>, 712);
+REEL_SIZE(ManyArgs<Projection>, 720);
 REEL_FIELD(ManyArgs<Projection>, op, 0);
-REEL_FIELD(ManyArgs<Projection>, rounded, 72);
-REEL_FIELD(ManyArgs<Projection>, handover, 96);
-REEL_FIELD(ManyArgs<Projection>, sums, 128);
-REEL_FIELD(ManyArgs<Projection>, arrivals, 136);
-REEL_FIELD(ManyArgs<Projection>, plan, 144);
+REEL_FIELD(ManyArgs<Projection>, rounded, 80);
+REEL_FIELD(ManyArgs<Projection>, handover, 104);
+REEL_FIELD(ManyArgs<Projection>, sums, 136);
+REEL_FIELD(ManyArgs<Projection>, arrivals, 144);
+REEL_FIELD(ManyArgs<Projection>, plan, 152);
 
 REEL_SIZE(ManyArgs<QKV>, 784);
 REEL_FIELD(ManyArgs<QKV>, op, 0);
@@ -459,6 +504,14 @@ REEL_FIELD(ManyArgs<QKV>, handover, 168);
 REEL_FIELD(ManyArgs<QKV>, sums, 200);
 REEL_FIELD(ManyArgs<QKV>, arrivals, 208);
 REEL_FIELD(ManyArgs<QKV>, plan, 216);
+
+REEL_SIZE(PlacesArgs, 40);
+REEL_FIELD(PlacesArgs, count, 0);
+REEL_FIELD(PlacesArgs, tiles, 8);
+REEL_FIELD(PlacesArgs, place, 16);
+REEL_FIELD(PlacesArgs, slot, 24);
+REEL_FIELD(PlacesArgs, slots, 32);
+REEL_FIELD(PlacesArgs, unused, 36);
 
 REEL_SIZE(PackCodesArgs, 24);
 REEL_FIELD(PackCodesArgs, src, 0);
@@ -615,6 +668,14 @@ REEL_FIELD(RoundedPacketsArgs, packets, 8);
 REEL_FIELD(RoundedPacketsArgs, parts, 96);
 REEL_FIELD(RoundedPacketsArgs, first, 112);
 REEL_FIELD(RoundedPacketsArgs, pairs, 116);
+
+REEL_SIZE(RoundPlacesArgs, 72);
+REEL_FIELD(RoundPlacesArgs, in, 0);
+REEL_FIELD(RoundPlacesArgs, out, 40);
+REEL_FIELD(RoundPlacesArgs, scales, 48);
+REEL_FIELD(RoundPlacesArgs, slot, 56);
+REEL_FIELD(RoundPlacesArgs, slots, 64);
+REEL_FIELD(RoundPlacesArgs, used, 68);
 
 REEL_SIZE(RoundArgs, 64);
 REEL_FIELD(RoundArgs, in, 0);

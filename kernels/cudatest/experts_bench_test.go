@@ -24,6 +24,9 @@ var mixtureShapes = []mixtureShape{
 	{"gpt-oss-20b", 2880, 2880, 32, 4, []kernels.DType{kernels.MXFP4}},
 }
 
+// promptRows is the rows that count as a prompt's.
+const promptRows = 400
+
 // mixtureLayers is the number of layers that are measured: their experts are larger than the L2 cache.
 const mixtureLayers = 3
 
@@ -41,7 +44,13 @@ func (s mixtureShape) layer(b *both, format kernels.DType, rows int, some []byte
 	chosen := kernels.Chosen{IDs: zeros(rows * s.used), Weights: zeros(rows * s.used), Experts: s.experts, Used: s.used,
 		Segments: zeros(int(kernels.SegmentsBytes(rows, s.used, s.experts) / 4))}
 	x, norm, inner := random(rows*s.hidden, 1), random(s.hidden, 1), zeros(rows*s.used*s.inner)
-	work := kernels.ExpertWorkspace{Results: zeros(rows * s.used * s.hidden)}
+	work := kernels.ExpertWorkspace{Results: zeros(rows * s.used * s.hidden),
+		Rounded: zeros(int(kernels.ExpertsRoundedBytes(rows, s.used, s.experts, s.hidden) / 4)),
+		Gated:   zeros(int(kernels.ExpertsRoundedBytes(rows, s.used, s.experts, s.inner) / 4))}
+	class := kernels.Decode
+	if rows == promptRows {
+		class = kernels.Prefill
+	}
 	return []device.Op{
 		kernels.Route{X: x, Norm: norm, Router: random(s.experts*s.hidden, 1/math.Sqrt(float64(s.hidden))),
 			Chosen:    chosen,
@@ -49,10 +58,10 @@ func (s mixtureShape) layer(b *both, format kernels.DType, rows int, some []byte
 			Workspace: kernels.RouteWorkspace{Logits: zeros(rows * s.experts), Arrivals: zeros(rows)}},
 		kernels.ExpertGateUp{X: x, Norm: norm, Gate: weight(s.experts*s.inner, s.hidden),
 			Up:     weight(s.experts*s.inner, s.hidden),
-			Chosen: chosen, Out: inner, Workspace: work, T: rows, Eps: 1e-6},
+			Chosen: chosen, Out: inner, Workspace: work, T: rows, Eps: 1e-6, Class: class, HandsOver: true},
 		kernels.ExpertDown{Down: weight(s.experts*s.hidden, s.inner), In: inner, X: zeros(rows * s.hidden),
 			Chosen:    chosen,
-			Workspace: work, T: rows},
+			Workspace: work, T: rows, Class: class, InputIsRounded: true},
 	}
 }
 
@@ -62,7 +71,7 @@ func (s mixtureShape) layer(b *both, format kernels.DType, rows int, some []byte
 func BenchmarkCUDAExperts(t *testing.B) {
 	for _, s := range mixtureShapes {
 		for _, format := range s.formats {
-			for _, rows := range []int{1, 8, 16, 64, 400} {
+			for _, rows := range []int{1, 8, 16, 64, promptRows} {
 				t.Run(fmt.Sprintf("%s/%d/%d-rows", s.name, format, rows), func(t *testing.B) { s.benchmark(t, format, rows) })
 			}
 		}

@@ -154,6 +154,8 @@ func (s *StepMemory) expertBuffers(dev tracked, c Config) []wantedBuffer {
 		{&s.chosen.Weights, dev.Alloc, 4 * places},
 		{&s.chosen.Segments, dev.Alloc, kernels.SegmentsBytes(s.MaxRows, e.Used, e.Count)},
 		{&s.expertsWork.Results, dev.Uncleared, 4 * places * int64(c.Hidden)},
+		{&s.expertsWork.Rounded, dev.Uncleared, kernels.ExpertsRoundedBytes(s.MaxRows, e.Used, e.Count, c.Hidden)},
+		{&s.expertsWork.Gated, dev.Uncleared, kernels.ExpertsRoundedBytes(s.MaxRows, e.Used, e.Count, e.Inner)},
 		{&s.routeWorkspace.Logits, dev.Uncleared, 4 * int64(s.MaxRows*e.Count)},
 		{&s.routeWorkspace.Arrivals, dev.Alloc, 4 * int64(s.MaxRows)},
 	}

@@ -19,14 +19,21 @@ func (p *pass) expertGateUp(i int) kernels.ExpertGateUp {
 	return kernels.ExpertGateUp{
 		X: s.x, Norm: w.feedForwardNorm, Gate: w.gate, Up: w.up, GateBias: w.router.gateBias, UpBias: w.router.upBias,
 		Chosen: s.chosen, Out: s.own.inner, Limit: c.Experts.Limit, Eps: c.layerEps(), T: p.Rows, Class: p.Class,
-		Workspace: s.expertsWork,
+		Workspace: s.expertsWork, HandsOver: p.expertsHandOver(i),
 	}
 }
 
 func (p *pass) expertDown(i int) kernels.ExpertDown {
 	s, w := p.memory, &p.model.layers[i]
 	return kernels.ExpertDown{Down: w.down, Bias: w.router.downBias, In: s.inner, X: s.x, Chosen: s.chosen, T: p.Rows,
-		Class: p.Class, Workspace: s.expertsWork}
+		Class: p.Class, Workspace: s.expertsWork, InputIsRounded: p.expertsHandOver(i)}
+}
+
+// expertsHandOver reports whether the gates of layer i may leave their results rounded for the down projection.
+// Exchanges between ranks carry rows of float32.
+func (p *pass) expertsHandOver(i int) bool {
+	w := &p.model.layers[i]
+	return p.model.Config.ranks() == 1 && kernels.ExpertsHandOver(w.gate, w.up, w.down)
 }
 
 // sharedGateUp and sharedDownProjection are the feed-forward of all rows beside the experts. The first one comes before

@@ -259,7 +259,13 @@ func (p Planner) defaultBatch(context int, budget int64) int {
 }
 
 // chunk returns the most prompt tokens of a step, at most the tokens of all sequences.
-func (p Planner) chunk(context, batch int) int { return min(p.Profile.chunk, context*batch) }
+func (p Planner) chunk(context, batch int) int {
+	chunk := p.Profile.chunk
+	if p.Profile.kind == GPUProfile.kind && p.Config.Experts != nil {
+		chunk = expertsChunk
+	}
+	return min(chunk, context*batch)
+}
 
 // gap returns the engine's Gap.
 func (p Planner) gap() time.Duration {

@@ -36,6 +36,10 @@ type Profile struct {
 var HostProfile = Profile{kind: "host", minBatch: 64, maxBatch: 64, chunk: 64, gap: 50 * time.Millisecond,
 	graphMemory: 64 << 20, block: 1}
 
+// expertsChunk is the chunk of a model with experts on a GPU: a chunk reads nearly all of them, so larger ones read less.
+// Four token tiles of 208 rows are what 132 SMs divide evenly (kernels/notes/stream_k.md).
+const expertsChunk = 832
+
 // GPUProfile is the profile of a GPU. A chunk is two token tiles of the products of prompts on Hopper
 // (kernels/gemm/stream_k.cuh), which share their reads of a weight: 416 rows take 8.8 ms on an H100, and 512, three
 // tiles, 14.6. Context and kernels took 526 MiB on an H200; Overhead is above that. A generator that starts measures its own.

@@ -14,6 +14,9 @@ var MaxWorkSlices = 132
 // or 208. 0 uses the one that is fastest for the number of rows.
 var StreamKTokens = 0
 
+// GroupedTokens is the rows of a tile of the only grouped GEMM to use for a prompt's experts: 56 or 208. 0 uses the one that is faster for the number of rows.
+var GroupedTokens = 0
+
 // MaxPersistentBlocks bounds the persistent blocks of a product.
 var MaxPersistentBlocks = math.MaxInt32
 
