@@ -149,6 +149,7 @@ func (c *crowdedServer) round(alone [crowdPrompts][]int32) (ended []int) {
 	c.t.Helper()
 	c.gate.close()
 	for i, client := range c.clients {
+		_ = client.conn.SetDeadline(time.Now().Add(patience))
 		client.send(question(i))
 	}
 	eventually(c.t, "all requests are there", func() bool { return c.counter.live() == len(c.clients) })
