@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"reel.internal/reel/generator/internal/config"
 	"reel.internal/reel/generator/internal/engine"
@@ -128,6 +129,22 @@ func TestFormatsThatOneOpMixes(t *testing.T) {
 		if (err == nil) != test.fits || err != nil && (!strings.Contains(err.Error(), "model.layers.3.") ||
 			!strings.Contains(err.Error(), "--device host") || strings.Contains(err.Error(), device.ErrBadShape.Error())) {
 			t.Errorf("%+v: %v", test, err)
+		}
+	}
+}
+
+// The gap is that of the device, or the one that is asked for.
+func TestPlanGap(t *testing.T) {
+	for _, test := range []struct {
+		profile     Profile
+		asked, want time.Duration
+	}{
+		{GPUProfile, config.AutoTokenGap, 10 * time.Millisecond}, {HostProfile, config.AutoTokenGap, 50 * time.Millisecond},
+		{GPUProfile, 0, 0}, {HostProfile, time.Second, time.Second},
+	} {
+		p := Planner{Config: qwen3MoE, Profile: test.profile, Options: config.Options{TokenGap: test.asked}}
+		if got := p.engineOptions(64, 2).Gap; got != test.want {
+			t.Errorf("%s, %v: a gap of %v, wants %v", test.profile.kind, test.asked, got, test.want)
 		}
 	}
 }
