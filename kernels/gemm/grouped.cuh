@@ -48,8 +48,8 @@ template <class Op> struct GroupedArgs {
 template <> struct StageScales<Exponents> {
 	uint32_t v; // bytes [2 groups][2 rows]
 
-	__device__ __forceinline__ void load(bool when, uint32_t p, int lane, int) {
-		if (when) FromShared::load(true, v, reinterpret_cast<const uint32_t *>(from_shared(p)) + lane / 4);
+	__device__ __forceinline__ void load(bool, uint32_t p, int lane, int) {
+		FromShared::load(true, v, reinterpret_cast<const uint32_t *>(from_shared(p)) + lane / 4);
 	}
 	__device__ __forceinline__ Two scale(int g) const { return {power(2 * g), power(2 * g + 1)}; }
 	__device__ __forceinline__ uint32_t power(int i) const { return float_twice(__uint_as_float(byte_of(v, i) << 23)); }
