@@ -321,8 +321,8 @@ REEL_FORMATS(REEL_EXPERT_DOWN_ONE)
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // expert_down_ring_one is the same on Hopper, of up to 8 experts. A producer thread copies the row tile of each expert to
-// a ring as soon as the choice is known, before the gates are. Eight warps take the partial sums of all experts in turn. If
-// these are fewer than eight a warp skips slices, so the ring then holds all of them (expertDownRing in experts_ring.go).
+// a ring as soon as the choice is known, before the gates are. Eight warps have a partial sum each, so experts have at
+// least eight bricks (expertDownRing in experts_ring.go).
 template <class F> struct ExpertDownRing {
 	static constexpr int WARPS = 8, CONSUMERS = WARPS * 32, THREADS = CONSUMERS + 32;
 	static constexpr int SUMS = Sums<F>::NEEDED ? Sums<F>::COLUMNS : 0;

@@ -30,15 +30,15 @@ func expertRing(d DType, cols, rows, tiles int) (stages, shared int) {
 	return stages, rest + stages*r.stage
 }
 
-// expertDownRing returns those of the kernel of one row for `used` experts. Of eight partial sums a warp takes
-// each slice in turn. Else it skips some, and the ring holds all of them.
+// expertDownRing returns those of the kernel of one row for `used` experts of at least eight bricks. A warp then takes
+// each slice in turn, so uses of a stage follow each other. Of narrower experts the kernel without a ring is as fast.
 func expertDownRing(d DType, cols, used int) (stages, shared int) {
 	r := newTileRing(d, cols)
 	row, sums := codesRowBytes(d, cols)
-	rest, all := used*row+sums, used*r.slices
+	rest := used*row + sums
 	for _, room := range []int{halfShared, blockShared} {
-		stages = min((room-downRingStatic-rest)/r.stage, tileRingMost, all)
-		if stages == all || stages >= 4 && r.parts == codesParts {
+		stages = min((room-downRingStatic-rest)/r.stage, tileRingMost, used*r.slices)
+		if stages >= 4 && r.parts == codesParts {
 			return stages, rest + stages*r.stage
 		}
 	}

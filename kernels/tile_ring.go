@@ -20,17 +20,3 @@ func newTileRing(d DType, cols int) tileRing {
 	n, most := b.count(cols), max(codesParts, sliceColumns/b.columns)
 	return tileRing{parts: min(codesParts, n), slices: (n + most - 1) / most, stage: min(n, most) * b.bytes()}
 }
-
-// fewTiles returns the stages and the bytes of shared memory of the kernel of 2 to 8 rows (codes_tiles.cuh). It returns
-// no stages if the rows leave no room. Two row tiles have stages in turn, so they are even in number: the same warps
-// always wait for a stage, and for each of its uses.
-func fewTiles(d DType, rows, cols int) (stages, shared int) {
-	const static = 25 << 10 // bytes of shared memory, at most
-	r := newTileRing(d, cols)
-	row, sums := codesRowBytes(d, cols)
-	rest := rows*row + sums
-	if stages = min((blockShared-static-rest)/r.stage, tileRingMost) &^ 1; stages < 4 {
-		return 0, 0
-	}
-	return stages, rest + stages*r.stage
-}

@@ -1,7 +1,7 @@
 // Products over quantised weights (gemm/formats.cuh), for any number of rows. Codes are unpacked to bfloat16 exactly
 // and multiplied by activations that are rounded to bfloat16, on tensor cores; scales, zeros and minimums are applied
 // to the float32 sums of their groups (codes_multiply.cuh). On Hopper bricks of more than 8 rows, and some of
-// fewer, come through a ring in shared memory instead (codes_many.cuh, codes_ring.cuh, codes_tiles.cuh).
+// fewer, come through a ring in shared memory instead (codes_many.cuh, codes_ring.cuh).
 #pragma once
 #include "gemm/codes_multiply.cuh"
 #include "ptx/cp_async.cuh"
