@@ -17,10 +17,9 @@ const (
 	codesStatic  = 26 << 10 // bytes of a block's static shared memory, at most
 )
 
-// Threads of kernels/gemm/codes_ring.cuh, codes_tiles.cuh and codes_many.cuh.
+// Threads of kernels/gemm/codes_ring.cuh and codes_many.cuh.
 const (
 	fewRingThreads  = 288
-	fewTilesThreads = 640
 	manyRingThreads = 384
 )
 
@@ -131,13 +130,6 @@ func launchFewCodes[T any](q *cuda.Queue, p productLaunch, name string, format D
 			g.X, g.Threads, g.Shared, g.AllShared = min(g.X, blocks*q.SMs()), fewRingThreads, shared, true
 			a.atOnce, a.stages = int32(n), int32(stages)
 			return cuda.Launch(q, name+"_ring8", g, a)
-		}
-	}
-	if p.fewTiles && hopper(q) && n > 1 && n <= codesTokens && !p.gathered && tune.CodesRing {
-		if stages, shared := fewTiles(format, n, cols); stages > 0 {
-			g.X, g.Threads, g.Shared = min(g.X, q.SMs()), fewTilesThreads, shared
-			a.atOnce, a.stages = int32(n), int32(stages)
-			return cuda.Launch(q, name+"_tiles8", g, a)
 		}
 	}
 	row, sums := codesRowBytes(format, cols)

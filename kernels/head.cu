@@ -62,4 +62,3 @@ struct Head {
 REEL_PRODUCT(reel_head, Head, 8)
 REEL_GATHERED(reel_head, Head)
 REEL_CODES(reel_head, Head)
-REEL_CODES_TILES(reel_head, Head)

@@ -37,7 +37,7 @@ func (o Head) launch(q *cuda.Queue, first, n int) error {
 		cols: int32(o.W.Cols), n: int32(n), eps: o.Eps}
 	return launch(q, productLaunch{
 		name: "reel_head", in: in, units: tilesOf(o.W.Rows), tiles: 1, persistent: persistent{2, 2},
-		class: Decode, workspace: o.Workspace, gathered: o.Class == Prefill, weights: []Weight{o.W}, fewTiles: true,
+		class: Decode, workspace: o.Workspace, gathered: o.Class == Prefill, weights: []Weight{o.W},
 	}, headArgs{w: q.Address(o.W.Data), in: in, logits: q.Address(o.Logits) + uint64(4*first*o.W.Rows),
 		vocab: int32(o.W.Rows)})
 }

@@ -103,7 +103,6 @@ type productLaunch struct {
 	weights      []Weight
 	unitsOf      []int // units of each weight; nil: each unit has a row tile of every weight
 	fewRing      bool  // the op has the kernel of up to 8 rows over quantised weights with a ring (codes_ring.cuh)
-	fewTiles     bool  // the op has the one of 2 to 8 rows (codes_tiles.cuh)
 }
 
 // launch launches p's kernel; args is the op's own argument struct.

@@ -200,5 +200,4 @@ struct QKV {
 
 REEL_PREFILL_PRODUCT(reel_qkv, QKV, 4)
 REEL_CODES(reel_qkv, QKV)
-REEL_CODES_TILES(reel_qkv, QKV)
 REEL_STREAM_K_FORMATS(reel_qkv, QKV)

@@ -42,7 +42,6 @@
 #include "gemm/codes.cuh"
 #include "gemm/codes_many.cuh"
 #include "gemm/codes_ring.cuh"
-#include "gemm/codes_tiles.cuh"
 #include "gemm/gemv.cuh"
 #include "gemm/many.cuh"
 #include "gemm/operands.cuh"
@@ -77,10 +76,6 @@
 #define REEL_CODES_RING8(format, F, name, Op)                                                         \
 	REEL_KERNEL(name##_##format##_ring8, (CodesRing<Op, F>::THREADS), 2, (codes_ring<Op, F>(a)), \
 	            const __grid_constant__ CodesArgs<Op> a)
-// The one of 2 to 8 rows that multiplies faster than memory is read.
-#define REEL_CODES_TILES8(format, F, name, Op)                                                          \
-	REEL_KERNEL(name##_##format##_tiles8, (CodesTiles<Op, F>::THREADS), 1, (codes_tiles<Op, F>(a)), \
-	            const __grid_constant__ CodesArgs<Op> a)
 // Those of more rows, which are rounded, up to 16 and 32 at a time.
 #define REEL_CODES_MANY_OF(name, Op, F, N)                                                        \
 	REEL_KERNEL(name, (CodesMany<Op, F, N, 4>::THREADS), 1, (codes_many<Op, F, N, 4>(a)), \
@@ -94,7 +89,6 @@
 #define REEL_STREAM_K(name, Op, D, T, STAGES)
 #define REEL_STREAM_K_CODES(name, Op, F, T)
 #define REEL_CODES_RING8(format, F, name, Op)
-#define REEL_CODES_TILES8(format, F, name, Op)
 // The kernel over quantised weights of 32 rounded rows.
 #define REEL_CODES_MANY(name, Op, F)                                                                 \
 	REEL_KERNEL(name##_codes32, (CODE_PARTS * 32), 1, (codes_rounded<Op, F, 4, 2>(a)), \
@@ -178,7 +172,6 @@ constexpr int CODES_WARPS = 16;
 	            const __grid_constant__ CodesArgs<Op> a)                                           \
 	REEL_CODES_MANY(name##_##format, Op, F)
 #define REEL_CODES(name, Op) REEL_FORMATS(REEL_CODES_OF, name, Op)
-#define REEL_CODES_TILES(name, Op) REEL_FORMATS(REEL_CODES_TILES8, name, Op)
 // The kernels of up to 8 rows with a ring, for formats with bricks of 64 columns.
 #define REEL_CODES_RING(name, Op)             \
 	REEL_CODES_RING8(q4_0, Q4_0, name, Op)   \
