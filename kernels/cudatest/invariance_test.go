@@ -159,7 +159,12 @@ func TestCUDAQKVIsBatchInvariant(t *testing.T) {
 // and replayed.
 func TestCUDADependentLaunchChangesNothing(t *testing.T) {
 	b := newBoth(t)
-	const hidden, inner = 1024, 2816
+	b.dependentLaunch(1024, 2816)
+	b.dependentLaunch(256, 704) // of 4 and 11 K blocks, so that some blocks of a product have none
+}
+
+func (b *both) dependentLaunch(hidden, inner int) {
+	b.t.Helper()
 	gate, up, down := b.matrix(kernels.BF16, inner, hidden)[1], b.matrix(kernels.BF16, inner, hidden)[1],
 		b.matrix(kernels.BF16, hidden, inner)[1]
 	norm := put(b, b.normal(hidden, 1))[1]
@@ -192,7 +197,7 @@ func TestCUDADependentLaunchChangesNothing(t *testing.T) {
 			if want == nil {
 				want = got
 			}
-			b.equal(fmt.Sprintf("%d rows, %+v", rows, how), got, want)
+			b.equal(fmt.Sprintf("%d to %d, %d rows, %+v", hidden, inner, rows, how), got, want)
 		}
 	}
 }

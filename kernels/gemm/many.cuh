@@ -544,6 +544,9 @@ __device__ __forceinline__ void many(const ManyArgs<Op> &a) {
 	if (warp < 0) {
 		if (T > 64) increase_registers<216>();
 		if (!Op::ATTENTION_NEXT) pdl_launch_dependents();
+		// A slice of fewer than 16 K blocks may have none, and so wait for no activations: but counters and sums for
+		// other blocks are those of the kernel before.
+		pdl_wait();
 		b.consume();
 		return;
 	}
