@@ -2,6 +2,7 @@ package plan
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"reel.internal/reel/generator/internal/config"
@@ -53,6 +54,20 @@ func TestGraphsOfSeveralGPUsHaveExchanges(t *testing.T) {
 	n, one := bytes(0)
 	if _, two := bytes(2); two-one != int64(4*shared.Layers*n)*GPUProfile.nodeBytes {
 		t.Errorf("%d graphs take %d bytes on one GPU and %d on each of two", n, one, two)
+	}
+}
+
+// A plan says that exchanges go through the host's memory.
+func TestPlanSaysThatGPUsHaveNoPeers(t *testing.T) {
+	c := shared
+	c.Ranks = 2
+	for link, want := range map[string]bool{"host": true, "auto": false} {
+		r, err := NewReport(Planner{Config: c, Profile: GPUProfile, Options: config.Options{GPULink: link}}, "m", 1<<40)
+		var text strings.Builder
+		r.Print(&text)
+		if err != nil || strings.Contains(text.String(), "exchanges, in host memory") != want {
+			t.Errorf("%s: %v\n%s", link, err, text.String())
+		}
 	}
 }
 
