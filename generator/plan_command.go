@@ -20,7 +20,7 @@ func (p *program) planCommand() *cobra.Command {
 	var asJSON bool
 	all := append(config.Settings(&o), config.NewBytes("vram",
 		"memory of the GPU, as in 24GiB (0: as much as is needed)", &vram))
-	settings := config.Pick(all, "model", "name", "device", "gpus", "max-seq-len", "max-batch", "host-cache",
+	settings := config.Pick(all, "model", "name", "device", "gpus", "gpu-link", "max-seq-len", "max-batch", "host-cache",
 		"cache-dir", "cache-dir-bytes", "graph-memory", "max-graphs", "precapture", "draft", "draft-tokens",
 		"draft-window",
 		"vram")

@@ -57,6 +57,9 @@ const (
 // InboxPackets is the most packets of an exchange.
 const InboxPackets = 1 << 19
 
+// InboxBytes is the size of a rank's inbox: packets of two exchanges.
+const InboxBytes = 8 * 2 * InboxPackets
+
 // waitInterval is the time between two looks at all ranks while the host waits for one.
 const waitInterval = 50 * time.Millisecond
 
@@ -111,7 +114,6 @@ func NewRanks(ranks []Device, o RanksOptions) (*Ranks, error) {
 
 // openInbox allocates the inboxes of the ranks.
 func (r *Ranks) openInbox() (err error) {
-	const bytes = 8 * 2 * InboxPackets
 	s := &r.signals
 	if s.Inbox = r.opts.Inbox; s.Inbox == NoInbox {
 		return nil
@@ -120,10 +122,10 @@ func (r *Ranks) openInbox() (err error) {
 		return err
 	}
 	if s.Inbox == PeerInbox {
-		s.Packets, err = r.Alloc(bytes)
+		s.Packets, err = r.Alloc(InboxBytes)
 		return err
 	}
-	s.Packets, _, err = r.Pinned(bytes * int64(len(r.ranks)))
+	s.Packets, _, err = r.Pinned(InboxBytes * int64(len(r.ranks)))
 	return err
 }
 

@@ -190,14 +190,19 @@ func (p Planner) startGraphs(context, batch int) (n int, bytes int64) {
 	keys := p.engineOptions(context, batch).Lattice()
 	n = min(len(keys), p.Options.MaxGraphs)
 	for _, k := range keys[:n] {
-		nodes := layerNodes(p.Config)*p.Config.Layers + passNodes + p.draftNodes(k)
+		nodes := layerNodes(p.Config)*p.Config.Layers + passNodes(p.Config) + p.draftNodes(k)
 		bytes += p.Profile.execBytes + int64(nodes)*p.Profile.nodeBytes
 	}
 	return n, bytes
 }
 
-// passNodes is the most kernels of a pass beside its layers, with the exchanges of logits and of sampled rows.
-const passNodes = 10
+// passNodes returns the most kernels of a pass beside its layers: eight, and the exchanges of logits and sampled rows.
+func passNodes(c model.Config) int {
+	if c.Ranks > 1 {
+		return 10
+	}
+	return 8
+}
 
 // layerNodes returns the most kernels of a layer: ten, and more for latents, for shared experts and for the exchanges
 // of several GPUs.

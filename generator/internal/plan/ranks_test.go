@@ -2,6 +2,7 @@ package plan
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"reel.internal/reel/generator/internal/config"
@@ -43,7 +44,7 @@ func TestPlanOfSimulatedGPUs(t *testing.T) {
 	}
 }
 
-// The graphs of several GPUs have the nodes of their exchanges: four in a layer.
+// The graphs of several GPUs have the nodes of their exchanges: four in a layer, and two more.
 func TestGraphsOfSeveralGPUsHaveExchanges(t *testing.T) {
 	bytes := func(ranks int) (n int, bytes int64) {
 		c := shared
@@ -51,8 +52,22 @@ func TestGraphsOfSeveralGPUsHaveExchanges(t *testing.T) {
 		return Planner{Config: c, Profile: GPUProfile, Options: config.Options{MaxGraphs: 1024}}.startGraphs(8192, 4)
 	}
 	n, one := bytes(0)
-	if _, two := bytes(2); two-one != int64(4*shared.Layers*n)*GPUProfile.nodeBytes {
+	if _, two := bytes(2); two-one != int64((4*shared.Layers+2)*n)*GPUProfile.nodeBytes {
 		t.Errorf("%d graphs take %d bytes on one GPU and %d on each of two", n, one, two)
+	}
+}
+
+// A plan says that exchanges go through the host's memory.
+func TestPlanSaysThatGPUsHaveNoPeers(t *testing.T) {
+	c := shared
+	c.Ranks = 2
+	for link, want := range map[string]bool{"host": true, "auto": false} {
+		r, err := NewReport(Planner{Config: c, Profile: GPUProfile, Options: config.Options{GPULink: link}}, "m", 1<<40)
+		var text strings.Builder
+		r.Print(&text)
+		if err != nil || strings.Contains(text.String(), "exchanges, in host memory") != want {
+			t.Errorf("%s: %v\n%s", link, err, text.String())
+		}
 	}
 }
 

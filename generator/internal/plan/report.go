@@ -7,6 +7,7 @@ import (
 	"reel.internal/reel/generator/internal/config"
 	"reel.internal/reel/generator/internal/memlimit"
 	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/kernels/device"
 )
 
 // Report is a plan, in the JSON that plan --json prints. All but the counts are bytes.
@@ -40,6 +41,8 @@ type Report struct {
 	HostCacheCut string `json:"host_cache_cut,omitempty"`
 	// GPUs is how many share the model: of GPUs the report is that of each, of simulated ones that of all.
 	GPUs int `json:"gpus,omitempty"`
+	// HostLink says that what GPUs exchange goes through the machine's memory, as --gpu-link host has it.
+	HostLink bool `json:"host_link,omitempty"`
 
 	hostCacheNote string
 }
@@ -138,6 +141,7 @@ func reportOf(p Planner, s Sizes, name string) Report {
 		r.hostCacheNote, r.HostCacheCut = cut[0], cut[0]
 	}
 	r.GPUs = c.Ranks
+	r.HostLink = c.Ranks > 1 && p.Options.GPULink == "host"
 	if p.Options.CacheDir != "" {
 		r.CacheDir = p.Options.CacheDirBytes
 	}
@@ -165,6 +169,9 @@ func (r Report) Print(w io.Writer) {
 	switch {
 	case r.GPUs > 1 && r.Limit == "":
 		fmt.Fprintf(w, "  on each of %d GPUs that share it:\n", r.GPUs)
+		if r.HostLink {
+			line("exchanges, in host memory", device.InboxBytes*int64(r.GPUs), "several times slower than peer access")
+		}
 	case r.GPUs > 1:
 		fmt.Fprintf(w, "  on %d simulated GPUs that share it, together:\n", r.GPUs)
 	}
