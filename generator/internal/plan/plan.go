@@ -266,8 +266,8 @@ func (p Planner) defaultBatch(context int, budget int64) int {
 // chunk returns the most prompt tokens of a step, at most the tokens of all sequences.
 func (p Planner) chunk(context, batch int) int {
 	chunk := p.Profile.chunk
-	if p.Profile.kind == GPUProfile.kind && p.Config.Experts != nil {
-		chunk = expertsChunk
+	if p.Profile.kind == GPUProfile.kind && (p.Config.Experts != nil || p.Config.Embedding != nil) {
+		chunk = largeChunk
 	}
 	return min(chunk, context*batch)
 }

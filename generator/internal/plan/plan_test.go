@@ -164,6 +164,21 @@ func TestPlanChunk(t *testing.T) {
 	}
 }
 
+// On a GPU a step of a model with experts, or for embeddings, has more.
+func TestPlanLargeChunk(t *testing.T) {
+	for _, test := range []struct {
+		profile Profile
+		c       model.Config
+		want    int
+	}{{GPUProfile, model.Config{}, 416}, {GPUProfile, model.Config{Experts: &model.Experts{}}, 832},
+		{GPUProfile, model.Config{Embedding: &model.Embedding{}}, 832},
+		{HostProfile, model.Config{Experts: &model.Experts{}}, 64}} {
+		if got := (Planner{Config: test.c, Profile: test.profile}).chunk(4096, 2); got != test.want {
+			t.Errorf("%s, %v: %d, wants %d", test.profile.kind, test.c, got, test.want)
+		}
+	}
+}
+
 // A plan never exceeds its budget, and a larger budget never serves less.
 func TestPlanKeepsTheBudget(t *testing.T) {
 	for _, c := range []model.Config{qwen, phi} {

@@ -36,9 +36,10 @@ type Profile struct {
 var HostProfile = Profile{kind: "host", minBatch: 64, maxBatch: 64, chunk: 64, gap: 50 * time.Millisecond,
 	graphMemory: 64 << 20, block: 1}
 
-// expertsChunk is the chunk of a model with experts on a GPU: a chunk reads nearly all of them, so larger ones read less.
-// Four token tiles of 208 rows are what 132 SMs divide evenly (kernels/notes/stream_k.md).
-const expertsChunk = 832
+// largeChunk is the chunk on a GPU of a model with experts, as a chunk reads nearly all of them and larger ones read less,
+// and of a model for embeddings, whose prompts nobody's next token waits for. Four token tiles
+// of 208 rows are what 132 SMs divide evenly (kernels/notes/stream_k.md).
+const largeChunk = 832
 
 // GPUProfile is the profile of a GPU. A chunk is two token tiles of the products of prompts on Hopper
 // (kernels/gemm/stream_k.cuh), which share their reads of a weight: 416 rows take 8.8 ms on an H100, and 512, three
