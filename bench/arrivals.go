@@ -32,7 +32,8 @@ type Burst struct{ Requests, Prompt int }
 
 // ParseBurst parses a burst such as 64x16.
 func ParseBurst(text string) (b Burst, err error) {
-	if n, _ := fmt.Sscanf(text, "%dx%d", &b.Requests, &b.Prompt); n != 2 || b.String() != text || min(b.Requests, b.Prompt) < 1 {
+	n, _ := fmt.Sscanf(text, "%dx%d", &b.Requests, &b.Prompt)
+	if n != 2 || b.String() != text || min(b.Requests, b.Prompt) < 1 {
 		return b, fmt.Errorf("%w: %q is no burst such as 64x16: requests, and tokens of each prompt", ErrOptions, text)
 	}
 	return b, nil

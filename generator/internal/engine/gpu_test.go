@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"reel.internal/reel/generator/internal/model"
 	"reel.internal/reel/kernels"
@@ -77,6 +78,7 @@ func ways(further map[string]func(*Options)) map[string]func(*Options) {
 		"eager":  func(o *Options) { o.MaxGraphs = 0 },
 		"rolled": func(o *Options) { o.Precapture, o.MaxGraphs = []int{}, 40 },
 		"chunks": func(o *Options) { o.Chunk = 20 },
+		"paced":  func(o *Options) { o.Gap, o.lead = 500*time.Microsecond, 50*time.Microsecond },
 	}
 	maps.Copy(all, further)
 	return all

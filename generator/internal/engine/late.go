@@ -8,8 +8,8 @@ import "time"
 
 const (
 	// lead is how long before the end of the step in flight the next one is formed at the latest; a quarter of the step,
-	// if that is longer. Forming and enqueueing it takes about a tenth of that.
-	lead = 2 * time.Millisecond
+	// if that is longer. Forming and enqueueing it takes a fifth of that.
+	lead = time.Millisecond
 	// leadPart is the part of a step.
 	leadPart = 4
 	// lookAfter is how long the engine waits before it looks if the step has ended already. That takes a call of the

@@ -148,8 +148,9 @@ func (a *share) precedes(q *Sequence, b *share, r *Sequence) bool {
 
 // promptBefore reports whether q's prompt is prefilled before r's, of another connection. It is if, served alone, its
 // share would sooner have been served all of it: what the share was served, and the tokens that are left of the prompt
-// (fair queueing by virtual times of finish: Demers, Keshav and Shenker, 1989). So a short prompt goes before a long one,
-// and of two as long ones the first is not held up by the second. Among equals it is if its share runs fewer sequences.
+// (fair queueing by virtual times of finish: Demers, Keshav and Shenker, 1989). So a short prompt goes before a long
+// one, and of two as long ones the first is not held up by the second. Among equals it is if its share runs fewer
+// sequences.
 // Connections of different users compare as their users do, and of different names of a user as these.
 func (q *Sequence) promptBefore(r *Sequence) bool {
 	a, b := q.share, r.share
@@ -168,8 +169,8 @@ func (q *Sequence) promptBefore(r *Sequence) bool {
 // promptLeft returns how many tokens of its prompt are not computed.
 func (q *Sequence) promptLeft() uint64 { return uint64(len(q.Prompt) - q.prefilled) }
 
-// nextPrompt returns the running sequence that is prefilled next; nil if no prompt is left. Others' long prompts delay a
-// short one by about one chunk.
+// nextPrompt returns the running sequence that is prefilled next; nil if no prompt is left. Others' long prompts delay
+// a short one by about one chunk.
 func (s *Scheduler) nextPrompt() (next *Sequence) {
 	for _, q := range s.running {
 		if s.ready(q, prefilling) && q.heldBack != s.rounds && (next == nil || q.promptBefore(next)) {
