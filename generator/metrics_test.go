@@ -73,7 +73,7 @@ func TestMetrics(t *testing.T) {
 	body := ask(t, path)
 	for _, want := range []string{`reel_requests_total{finish="length"} 1`,
 		"reel_time_to_first_token_seconds_count 1", `reel_errors_total{code="bad_request"} 1`,
-		"reel_connections_total 1", `reel_state{state="ready"} 1`, "reel_gpu_temperature_celsius 61.5"} {
+		"reel_connections_total 1", `reel_state{state="ready"} 1`, `reel_gpu_temperature_celsius{gpu="0"} 61.5`} {
 		if !strings.Contains(body, want+"\n") {
 			t.Errorf("there is no %s in\n%s", want, body)
 		}
