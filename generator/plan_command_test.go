@@ -30,7 +30,7 @@ func TestPlanCommand(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	out.Reset()
-	if code := p.run([]string{"plan", "--vram", "735MiB"}); code != failure.ExitConfig ||
+	if code := p.run([]string{"plan", "--vram", "735MiB", "--max-batch", "8"}); code != failure.ExitConfig ||
 		!strings.Contains(errs.String(), "lower --max-seq-len to") {
 		t.Errorf("exit %d: %s%s", code, out.String(), errs.String())
 	}
