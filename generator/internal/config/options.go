@@ -130,7 +130,7 @@ func Settings(o *Options) []*Setting {
 			"with memory for them)",
 			"n", "0", number(&o.MaxBatch, 4096)},
 		{"token-gap", "time between two tokens of an answer up to which others' prompts may stretch it, as in 10ms: " +
-			"what of them fits that long is computed in between (auto: 10ms with cuda, 50ms with host; 0: as much as " +
+			"what of them fits that long is computed in between (auto: 20ms with cuda, 50ms with host; 0: as much as " +
 			"a step holds)",
 			"time", "auto", autoDuration(&o.TokenGap, AutoTokenGap)},
 		{"precapture", "prompt token counts whose graphs are captured at start, as in 1-50,64; auto: 1-50, " +

@@ -139,7 +139,7 @@ func TestPlanGap(t *testing.T) {
 		profile     Profile
 		asked, want time.Duration
 	}{
-		{GPUProfile, config.AutoTokenGap, 10 * time.Millisecond}, {HostProfile, config.AutoTokenGap, 50 * time.Millisecond},
+		{GPUProfile, config.AutoTokenGap, 20 * time.Millisecond}, {HostProfile, config.AutoTokenGap, 50 * time.Millisecond},
 		{GPUProfile, 0, 0}, {HostProfile, time.Second, time.Second},
 	} {
 		p := Planner{Config: qwen3MoE, Profile: test.profile, Options: config.Options{TokenGap: test.asked}}

@@ -45,7 +45,7 @@ const largeChunk = 832
 // (kernels/gemm/stream_k.cuh), which share their reads of a weight: 416 rows take 8.8 ms on an H100, and 512, three
 // tiles, 14.6. Context and kernels took 526 MiB on an H200; Overhead is above that. A generator that starts measures its own.
 var GPUProfile = Profile{
-	kind: "cuda", minBatch: 64, maxBatch: 256, chunk: 416, gap: 10 * time.Millisecond,
+	kind: "cuda", minBatch: 64, maxBatch: 256, chunk: 416, gap: 20 * time.Millisecond,
 	graphMemory: 1 << 30, kvType: kernels.BF16, Packed: true,
 	block: 2 << 20, execBytes: 109_600, nodeBytes: 2_470, staging: kernels.StagingBytes, Overhead: 640 << 20,
 }
