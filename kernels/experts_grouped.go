@@ -1,10 +1,6 @@
 package kernels
 
-import (
-	"slices"
-
-	"reel.internal/reel/kernels/internal/tune"
-)
+import "slices"
 
 // Experts of a prompt on Hopper (gemm/grouped.cuh): each place, a row and one of its experts, has a slot. The slots of
 // an expert follow each other from a multiple of 8 on, and products multiply token tiles of them. A sum is ascending
@@ -34,47 +30,7 @@ func ExpertsHandOver(gate, up, down Weight) bool {
 // groupedVariant is a kernel of the grouped GEMM: the most slots of a token tile, and the blocks of an SM.
 type groupedVariant struct{ tokens, blocks int }
 
-var (
-	groupedSmall = groupedVariant{56, 2} // two blocks unpack codes faster than one
-	groupedLarge = groupedVariant{208, 1}
-)
-
-// groupedVariantOf returns the variant for so many places of so many experts. Both ops of a layer have the same. The
-// choice changes no bit.
-func groupedVariantOf(places, experts int) groupedVariant {
-	// Measured: where experts have up to 4/5 of a tile's places on average, what some read twice costs less than larger
-	// tiles do.
-	small := 5*places <= 4*groupedSmall.tokens*experts
-	if tune.GroupedTokens != 0 {
-		small = tune.GroupedTokens == groupedSmall.tokens
-	}
-	if small {
-		return groupedSmall
-	}
-	return groupedLarge
-}
-
-// shared returns the bytes of shared memory of v over weights of a format; gemm/grouped.cuh has the same numbers.
-// tiles: row tiles of a unit.
-func (v groupedVariant) shared(format DType, tiles int) int {
-	const mostStages = 24
-	header := roundUp1024(512 + 16*v.tokens)
-	if tiles == 2 {
-		header += streamKTiles << 10
-	}
-	stage := v.tokens*tokenBlockBytes + streamKTiles*groupedTileBytes(format)
-	room := 227<<10/v.blocks - (v.blocks-1)<<10 - header
-	return header + min(room/stage, mostStages)*stage
-}
-
-// groupedTileBytes returns the bytes of a row tile in a stage.
-func groupedTileBytes(format DType) int {
-	if !format.Quantised() {
-		return tileRows * tokenBlockBytes
-	}
-	b := &bricks[format]
-	return b.quarterBytes() + b.scaleBytes
-}
+var groupedSmall = groupedVariant{56, 2} // two blocks unpack codes faster than one
 
 // expertSlots returns the most slots of T rows: of each expert the last eight may be partly used.
 func expertSlots(T, used, experts int) int {
@@ -99,18 +55,4 @@ func placesBytes(T, used, experts int) int64 {
 // of width cols: rounded rows of slots, then float32 [slots] scales.
 func ExpertsRoundedBytes(T, used, experts, cols int) int64 {
 	return int64(expertSlots(T, used, experts)) * int64(2*cols+4)
-}
-
-// groups reports whether the kernels above can compute experts of so many columns of which T rows use some, in a step
-// of this class. Both ops of a layer get the same answer.
-func (c Chosen) groups(class Class, T, hidden, inner int, rows bool, w ExpertWorkspace, stacks ...Weight) bool {
-	for _, s := range stacks {
-		if t := groupedType(s); t == 0 || t != groupedType(stacks[0]) {
-			return false
-		}
-	}
-	return class == Prefill && !rows && hidden%kBlockCols == 0 && inner%kBlockCols == 0 &&
-		c.Segments.Bytes() >= placesBytes(T, c.Used, c.Experts) &&
-		w.Rounded.Bytes() >= ExpertsRoundedBytes(T, c.Used, c.Experts, hidden) &&
-		w.Gated.Bytes() >= ExpertsRoundedBytes(T, c.Used, c.Experts, inner)
 }

@@ -99,3 +99,56 @@ func (o ExpertDown) grouped(q *cuda.Queue, results uint64) error {
 			cols: int32(o.Down.Cols), n: int32(o.T * o.Chosen.Used)}, used: 1, inputIsThere: o.InputIsRounded,
 		variant: groupedVariantOf(o.T*o.Chosen.Used, o.Chosen.Experts)}, args)
 }
+
+var groupedLarge = groupedVariant{208, 1}
+
+// groupedVariantOf returns the variant for so many places of so many experts. Both ops of a layer have the same. The
+// choice changes no bit.
+func groupedVariantOf(places, experts int) groupedVariant {
+	// Measured: where experts have up to 4/5 of a tile's places on average, what some read twice costs less than larger
+	// tiles do.
+	small := 5*places <= 4*groupedSmall.tokens*experts
+	if tune.GroupedTokens != 0 {
+		small = tune.GroupedTokens == groupedSmall.tokens
+	}
+	if small {
+		return groupedSmall
+	}
+	return groupedLarge
+}
+
+// shared returns the bytes of shared memory of v over weights of a format; gemm/grouped.cuh has the same numbers.
+// tiles: row tiles of a unit.
+func (v groupedVariant) shared(format DType, tiles int) int {
+	const mostStages = 24
+	header := roundUp1024(512 + 16*v.tokens)
+	if tiles == 2 {
+		header += streamKTiles << 10
+	}
+	stage := v.tokens*tokenBlockBytes + streamKTiles*groupedTileBytes(format)
+	room := 227<<10/v.blocks - (v.blocks-1)<<10 - header
+	return header + min(room/stage, mostStages)*stage
+}
+
+// groupedTileBytes returns the bytes of a row tile in a stage.
+func groupedTileBytes(format DType) int {
+	if !format.Quantised() {
+		return tileRows * tokenBlockBytes
+	}
+	b := &bricks[format]
+	return b.quarterBytes() + b.scaleBytes
+}
+
+// groups reports whether the kernels above can compute experts of so many columns of which T rows use some, in a step
+// of this class. Both ops of a layer get the same answer.
+func (c Chosen) groups(class Class, T, hidden, inner int, rows bool, w ExpertWorkspace, stacks ...Weight) bool {
+	for _, s := range stacks {
+		if t := groupedType(s); t == 0 || t != groupedType(stacks[0]) {
+			return false
+		}
+	}
+	return class == Prefill && !rows && hidden%kBlockCols == 0 && inner%kBlockCols == 0 &&
+		c.Segments.Bytes() >= placesBytes(T, c.Used, c.Experts) &&
+		w.Rounded.Bytes() >= ExpertsRoundedBytes(T, c.Used, c.Experts, hidden) &&
+		w.Gated.Bytes() >= ExpertsRoundedBytes(T, c.Used, c.Experts, inner)
+}

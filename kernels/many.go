@@ -117,21 +117,10 @@ func manyKernelOf(n int) manyKernel {
 	return manyKernels[len(manyKernels)-1]
 }
 
-// mostManyRows is the most rows that these kernels compute: blocks for all of them run side by side.
-const mostManyRows = 1024
-
 // manyBytes bounds the part of [Workspace].Partials that such a kernel uses for n rows: the counters, and two planes
 // of float32 [rows][128] for each block.
 func manyBytes(n int) int64 {
 	return ArrivalBytes + 2*int64(tune.MaxWorkSlices)*streamKTiles*tileRows*int64(manyKernelOf(n).rows)*4
-}
-
-// threads returns the threads of a block.
-func (k manyKernel) threads() int {
-	if k.rows > 64 { // a whole warpgroup of helpers, which gives its registers to the others
-		return 384
-	}
-	return 352
 }
 
 // shared returns the bytes of shared memory of a block: what its epilogue looks up, both rings, and sums.

@@ -84,3 +84,14 @@ func (s manySlices) args() slicePlan {
 	}
 	return a
 }
+
+// mostManyRows is the most rows that these kernels compute: blocks for all of them run side by side.
+const mostManyRows = 1024
+
+// threads returns the threads of a block.
+func (k manyKernel) threads() int {
+	if k.rows > 64 { // a whole warpgroup of helpers, which gives its registers to the others
+		return 384
+	}
+	return 352
+}

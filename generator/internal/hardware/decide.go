@@ -3,7 +3,6 @@ package hardware
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/rs/zerolog"
 
@@ -29,6 +28,3 @@ func decide(o *config.Options, log zerolog.Logger, err error) error {
 	log.Info().Str("device", o.Device).Str("reason", err.Error()).Msg("--device auto serves on the host")
 	return nil
 }
-
-// setUp is the time that a start waits for a machine that sets up its GPUs.
-var setUp = Retry{Limit: time.Minute, Pause: time.Second}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -126,3 +127,6 @@ func openGPU(number int) (*gpu.Device, error) {
 // laterOverhead is the bytes that the driver takes later, for streams, events and first
 // launches.
 const laterOverhead = 32 << 20
+
+// setUp is the time that a start waits for a machine that sets up its GPUs.
+var setUp = Retry{Limit: time.Minute, Pause: time.Second}
