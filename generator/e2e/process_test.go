@@ -256,7 +256,8 @@ func (g *generator) goroutines() int {
 	g.wantExit(2)
 	n := 0
 	for _, stack := range strings.Split(g.stderr.String(), "\n\ngoroutine ")[1:] {
-		if !strings.Contains(stack, "created by runtime.") {
+		// The stack of the thread that took the signal, number 0, is listed only if no goroutine was on it.
+		if !strings.Contains(stack, "created by runtime.") && !strings.HasPrefix(stack, "0 ") {
 			n++
 		}
 	}
