@@ -78,16 +78,9 @@ func arrivals(ctx context.Context, s *source, o bench.ArrivalOptions) (*bench.Ar
 		most = max(most, b.Requests)
 	}
 	s.connections = max(bench.Connections(most), openConnections)
-	open, err := s.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer open.close()
-	report, err := bench.MeasureArrivals(ctx, open.targets, open.first.Limits(), o)
-	if err != nil {
-		return nil, err
-	}
-	status, err := open.status(ctx)
+	report, status, err := measured(ctx, s, func(open *session) (*bench.Arrivals, error) {
+		return bench.MeasureArrivals(ctx, open.targets, open.first.Limits(), o)
+	})
 	if err != nil {
 		return nil, err
 	}

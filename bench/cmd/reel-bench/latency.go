@@ -57,16 +57,9 @@ that completes it. The first run of each length warms up and is counted apart.`,
 
 // latency opens the targets and measures them.
 func latency(ctx context.Context, s *source, o bench.LatencyOptions) (*bench.Latency, error) {
-	open, err := s.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer open.close()
-	report, err := bench.MeasureLatency(ctx, open.targets, open.first.Limits(), o)
-	if err != nil {
-		return nil, err
-	}
-	status, err := open.status(ctx)
+	report, status, err := measured(ctx, s, func(open *session) (*bench.Latency, error) {
+		return bench.MeasureLatency(ctx, open.targets, open.first.Limits(), o)
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -151,6 +151,21 @@ func noWords(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%w: %s takes no words: %q: see reel-bench --help", errUsage, cmd.Name(), args)
 }
 
+// measured opens the targets, measures them, and asks the generator for its status after that.
+func measured[R any](ctx context.Context, s *source, measure func(*session) (R, error)) (report R, status *client.Status,
+	err error) {
+	open, err := s.open(ctx)
+	if err != nil {
+		return report, nil, err
+	}
+	defer open.close()
+	if report, err = measure(open); err != nil {
+		return report, nil, err
+	}
+	status, err = open.status(ctx)
+	return report, status, err
+}
+
 // status returns the generator's status.
 func (o *session) status(ctx context.Context) (*client.Status, error) {
 	s, err := o.first.Status(ctx)

@@ -102,16 +102,9 @@ func speculate(ctx context.Context, s *source, o bench.SpeculateOptions) (*bench
 		}
 		s.args = append([]string{"--draft", drafter}, s.args...)
 	}
-	open, err := s.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer open.close()
-	report, err := bench.MeasureSpeculate(ctx, open.first, o)
-	if err != nil {
-		return nil, err
-	}
-	status, err := open.status(ctx)
+	report, status, err := measured(ctx, s, func(open *session) (*bench.Speculate, error) {
+		return bench.MeasureSpeculate(ctx, open.first, o)
+	})
 	if err != nil {
 		return nil, err
 	}

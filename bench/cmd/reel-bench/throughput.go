@@ -109,16 +109,9 @@ func (o *loadFlags) parse(flags *pflag.FlagSet) (err error) {
 // throughput opens the targets and measures them.
 func throughput(ctx context.Context, s *source, o bench.LoadOptions) (*bench.Throughput, error) {
 	s.connections = max(s.connections, bench.Connections(slices.Max(append(o.Concurrency, 1))))
-	open, err := s.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer open.close()
-	report, err := bench.MeasureThroughput(ctx, open.targets, open.first.Limits(), o)
-	if err != nil {
-		return nil, err
-	}
-	status, err := open.status(ctx)
+	report, status, err := measured(ctx, s, func(open *session) (*bench.Throughput, error) {
+		return bench.MeasureThroughput(ctx, open.targets, open.first.Limits(), o)
+	})
 	if err != nil {
 		return nil, err
 	}
