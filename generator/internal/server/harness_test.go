@@ -179,6 +179,17 @@ func expect[M any](c *testClient) *M {
 	return m
 }
 
+// expectInOrder reads n tokens, each with the next index, and the end.
+func (c *testClient) expectInOrder(n int) {
+	c.t.Helper()
+	for i := range n {
+		if m := expect[protocol.Token](c); m.Index != i {
+			c.t.Fatalf("got token %d, want %d", m.Index, i)
+		}
+	}
+	expect[protocol.Done](c)
+}
+
 func (c *testClient) wantError(code string) *protocol.Error {
 	c.t.Helper()
 	e := expect[protocol.Error](c)

@@ -123,12 +123,7 @@ func TestOutboxKeepsOrder(t *testing.T) {
 		}
 		r.Finish(engine.Finish{Reason: protocol.FinishLength})
 	}()
-	for i := range n {
-		if m := expect[protocol.Token](c); m.Index != i {
-			t.Fatalf("got token %d, want %d", m.Index, i)
-		}
-	}
-	expect[protocol.Done](c)
+	c.expectInOrder(n)
 	<-streamed
 }
 
