@@ -249,16 +249,10 @@ func (g *ranksRig) spreadGateUp(rows, cols, width int) {
 	op := kernels.GateUp{X: g.shared(rows*cols, 1)[0], Norm: g.shared(cols, 1)[0], Gate: g.randomWeight(part, cols),
 		Up: g.randomWeight(part, cols), Out: g.shared(rows*part, 1)[0], T: rows, Eps: 1e-5, Class: kernels.Decode}
 	exchange := kernels.Exchange{Part: op.Out, Signals: g.set.Signals, T: rows, Width: width, PartCols: part, Ranks: g.n}
-	for range 3 {
-		op.Spread, exchange.All = kernels.Exchange{}, all[0]
-		g.must(g.s.Launch(op))
-		g.must(g.s.Launch(exchange))
-		exchange.All = all[1]
-		op.Spread = exchange
-		g.must(g.s.Launch(op))
-		g.must(g.s.Synchronize())
-		g.compareBuffers("inner", all, rows*width)
-	}
+	to := func(i int) kernels.Exchange { exchange.All = all[i]; return exchange }
+	spread := op
+	spread.Spread = to(1)
+	g.alike("inner", all, rows*width, op, to(0), spread)
 }
 
 func (g *ranksRig) spreadProjection(rows, cols, width int) {
@@ -269,15 +263,21 @@ func (g *ranksRig) spreadProjection(rows, cols, width int) {
 		T: rows, Class: kernels.Decode, Store: true}
 	exchange := kernels.Exchange{Part: op.X, All: g.shared(rows*width, 1)[0], Bias: g.shared(width, 1)[0],
 		Signals: g.set.Signals, T: rows, Width: width, PartCols: part, Ranks: g.n}
+	to := func(i int) kernels.Exchange { exchange.X = x[i]; return exchange }
+	spread := op
+	spread.Spread = to(1)
+	g.alike("x", x, rows*width, op, to(0), spread)
+}
+
+// alike launches ops three times, and compares after each the buffers of n elements that they leave.
+func (g *ranksRig) alike(name string, left []device.Buffer, n int, ops ...device.Op) {
+	g.t.Helper()
 	for range 3 {
-		op.Spread, exchange.X = kernels.Exchange{}, x[0]
-		g.must(g.s.Launch(op))
-		g.must(g.s.Launch(exchange))
-		exchange.X = x[1]
-		op.Spread = exchange
-		g.must(g.s.Launch(op))
+		for _, op := range ops {
+			g.must(g.s.Launch(op))
+		}
 		g.must(g.s.Synchronize())
-		g.compareBuffers("x", x, rows*width)
+		g.compareBuffers(name, left, n)
 	}
 }
 
