@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"reel.internal/reel/bench"
+	"reel.internal/reel/client"
 )
 
 // arrivalFlags are the flags of the command arrivals, some still unparsed.
@@ -78,12 +79,9 @@ func arrivals(ctx context.Context, s *source, o bench.ArrivalOptions) (*bench.Ar
 		most = max(most, b.Requests)
 	}
 	s.connections = max(bench.Connections(most), openConnections)
-	report, status, err := measured(ctx, s, func(open *session) (*bench.Arrivals, error) {
+	return measured(ctx, s, func(open *session) (*bench.Arrivals, error) {
 		return bench.MeasureArrivals(ctx, open.targets, open.first.Limits(), o)
+	}, func(report *bench.Arrivals, status *client.Status) {
+		report.Provenance, report.Memory = describe(status), bench.MemoryOf(status)
 	})
-	if err != nil {
-		return nil, err
-	}
-	report.Provenance, report.Memory = describe(status), bench.MemoryOf(status)
-	return report, nil
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"reel.internal/reel/bench"
+	"reel.internal/reel/client"
 )
 
 // latencyCommand returns the command that measures TTFT and ITL.
@@ -57,14 +58,11 @@ that completes it. The first run of each length warms up and is counted apart.`,
 
 // latency opens the targets and measures them.
 func latency(ctx context.Context, s *source, o bench.LatencyOptions) (*bench.Latency, error) {
-	report, status, err := measured(ctx, s, func(open *session) (*bench.Latency, error) {
+	return measured(ctx, s, func(open *session) (*bench.Latency, error) {
 		return bench.MeasureLatency(ctx, open.targets, open.first.Limits(), o)
+	}, func(report *bench.Latency, status *client.Status) {
+		report.Provenance = describe(status)
+		report.SetMemory(bench.MemoryOf(status))
+		report.SetRates(status)
 	})
-	if err != nil {
-		return nil, err
-	}
-	report.Provenance = describe(status)
-	report.SetMemory(bench.MemoryOf(status))
-	report.SetRates(status)
-	return report, nil
 }

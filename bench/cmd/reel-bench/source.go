@@ -151,19 +151,25 @@ func noWords(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%w: %s takes no words: %q: see reel-bench --help", errUsage, cmd.Name(), args)
 }
 
-// measured opens the targets, measures them, and asks the generator for its status after that.
-func measured[R any](ctx context.Context, s *source, measure func(*session) (R, error)) (report R, status *client.Status,
-	err error) {
+// measured opens the targets, measures them, and has the generator's status after that noted, while it still runs.
+func measured[R any](ctx context.Context, s *source, measure func(*session) (R, error),
+	note func(R, *client.Status)) (R, error) {
+	var none R
 	open, err := s.open(ctx)
 	if err != nil {
-		return report, nil, err
+		return none, err
 	}
 	defer open.close()
-	if report, err = measure(open); err != nil {
-		return report, nil, err
+	report, err := measure(open)
+	if err != nil {
+		return none, err
 	}
-	status, err = open.status(ctx)
-	return report, status, err
+	status, err := open.status(ctx)
+	if err != nil {
+		return none, err
+	}
+	note(report, status)
+	return report, nil
 }
 
 // status returns the generator's status.

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"reel.internal/reel/bench"
+	"reel.internal/reel/client"
 	"reel.internal/reel/protocol"
 )
 
@@ -102,12 +103,9 @@ func speculate(ctx context.Context, s *source, o bench.SpeculateOptions) (*bench
 		}
 		s.args = append([]string{"--draft", drafter}, s.args...)
 	}
-	report, status, err := measured(ctx, s, func(open *session) (*bench.Speculate, error) {
+	return measured(ctx, s, func(open *session) (*bench.Speculate, error) {
 		return bench.MeasureSpeculate(ctx, open.first, o)
+	}, func(report *bench.Speculate, status *client.Status) {
+		report.Provenance = describe(status)
 	})
-	if err != nil {
-		return nil, err
-	}
-	report.Provenance = describe(status)
-	return report, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"reel.internal/reel/bench"
+	"reel.internal/reel/client"
 )
 
 // openConnections is the number of connections for an open loop. It is so large that the
@@ -109,12 +110,9 @@ func (o *loadFlags) parse(flags *pflag.FlagSet) (err error) {
 // throughput opens the targets and measures them.
 func throughput(ctx context.Context, s *source, o bench.LoadOptions) (*bench.Throughput, error) {
 	s.connections = max(s.connections, bench.Connections(slices.Max(append(o.Concurrency, 1))))
-	report, status, err := measured(ctx, s, func(open *session) (*bench.Throughput, error) {
+	return measured(ctx, s, func(open *session) (*bench.Throughput, error) {
 		return bench.MeasureThroughput(ctx, open.targets, open.first.Limits(), o)
+	}, func(report *bench.Throughput, status *client.Status) {
+		report.Provenance, report.Memory = describe(status), bench.MemoryOf(status)
 	})
-	if err != nil {
-		return nil, err
-	}
-	report.Provenance, report.Memory = describe(status), bench.MemoryOf(status)
-	return report, nil
 }
