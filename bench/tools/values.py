@@ -3,31 +3,37 @@
 
     python3 values.py DIR
 
-Each folder below DIR with a config.json has model.safetensors and tokens.json, a list of sequences of token ids. Beside
-them it writes logits.f32: float32 [tokens of all sequences][vocabulary]. TestGPUFormatsEqualTransformers makes the
-folders and reads the results.
+Each folder below DIR with a config.json has model.safetensors and tokens.json: {"tokens": sequences of token ids, all as
+long, "last": how many of each have their logits written}. Beside them it writes logits.f32: float32
+[sequences][last][vocabulary]. TestGPUFormatsEqualTransformers makes the folders and reads the results.
 
-Needs torch and transformers; uses a GPU if there is one.
+Needs torch, transformers and safetensors; uses a GPU if there is one.
 """
 import json
 import sys
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM
+from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModelForCausalLM
 
 
 def main():
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    models = {}  # by config: making one takes longer than to load its weights
     for config in sorted(Path(sys.argv[1]).rglob("config.json")):
-        folder = config.parent
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").to(device).eval()
-        rows = []
+        folder, text = config.parent, config.read_text()
+        if text not in models:
+            made = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), attn_implementation="eager")
+            models[text] = made.float().to(device).eval()
+        model, asked = models[text], json.loads((folder / "tokens.json").read_text())
+        missing, unexpected = model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+        if unexpected or missing != ["lm_head.weight"] * model.config.tie_word_embeddings:
+            sys.exit(f"{folder}: tensors {missing} are missing, {unexpected} are unknown")
         with torch.inference_mode():
-            for tokens in json.loads((folder / "tokens.json").read_text()):
-                rows.append(model(torch.tensor([tokens], device=device)).logits[0].float().cpu())
-        torch.cat(rows).numpy().astype("<f4").tofile(folder / "logits.f32")
+            logits = model(torch.tensor(asked["tokens"], device=device)).logits[:, -asked["last"]:]
+        logits.float().cpu().contiguous().numpy().astype("<f4").tofile(folder / "logits.f32")
 
 
 if __name__ == "__main__":

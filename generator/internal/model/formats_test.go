@@ -95,11 +95,12 @@ type random struct {
 	c    model.Config
 	pick func(name string) weights.DType
 	as   weights.DType // F32: the values of the blocks; BF16: these rounded; 0: the blocks
+	seed uint64
 	made map[string]weights.Tensor
 }
 
 func newRandom(c model.Config, pick func(string) weights.DType, as weights.DType) random {
-	return random{c, pick, as, map[string]weights.Tensor{}}
+	return random{c, pick, as, 24, map[string]weights.Tensor{}}
 }
 
 func (w random) Names() (names []string) {
@@ -120,7 +121,7 @@ func (w random) Tensor(name string) (weights.Tensor, error) {
 	}
 	hash := fnv.New64()
 	fmt.Fprint(hash, name)
-	r := rand.New(rand.NewPCG(hash.Sum64(), 24))
+	r := rand.New(rand.NewPCG(hash.Sum64(), w.seed))
 	if len(list[i].Shape) == 1 {
 		w.made[name] = vector(r, list[i])
 	} else {

@@ -24,6 +24,7 @@ const hfConfig = `{"architectures":["LlamaForCausalLM"],"model_type":"llama","vo
 
 // hfModel is a checkpoint that a test changes before it writes it.
 type hfModel struct {
+	base         string         // as hfConfig
 	quantisation map[string]any // quantization_config
 	tensors      map[string]weights.Tensor
 }
@@ -102,13 +103,13 @@ func nibble(data []byte, i int) int { return int(data[i/2] >> (i % 2 * 4) & 15) 
 
 func float8Rows(r *rand.Rand, m hfModel, name string, rows, cols int) func(row, col int) float32 {
 	q := m.codes(r, name+".weight", weights.F8_E4M3, rows, cols)
-	s := m.floats(r, name+".weight_scale", 0, 0.003, rows, 1)
+	s := m.floats(r, name+".weight_scale", 0, 0.001, rows, 1)
 	return func(row, col int) float32 { return s[row] * e4m3(q[row*cols+col]) }
 }
 
 func float8Tiles(r *rand.Rand, m hfModel, name string, rows, cols int) func(row, col int) float32 {
 	q := m.codes(r, name+".weight", weights.F8_E4M3, rows, cols)
-	s := m.floats(r, name+".weight_scale_inv", 0, 0.003, (rows+127)/128, cols/128)
+	s := m.floats(r, name+".weight_scale_inv", 0, 0.001, (rows+127)/128, cols/128)
 	m.floats(r, name+".input_scale", 1, 0.1)
 	return func(row, col int) float32 { return s[row/128*(cols/128)+col/128] * e4m3(q[row*cols+col]) }
 }
@@ -198,11 +199,18 @@ func gptqLayer(group, less int) hfLayer {
 // newHFModel returns a random checkpoint in a format, and one of the float32 values of its matrices.
 func newHFModel(t testing.TB, r *rand.Rand, f hfFormat) (m, plain hfModel) {
 	t.Helper()
-	m, plain = hfModel{tensors: map[string]weights.Tensor{}}, hfModel{tensors: map[string]weights.Tensor{}}
+	return newHFModelAs(t, r, f, hfConfig)
+}
+
+// newHFModelAs is newHFModel with that config.json.
+func newHFModelAs(t testing.TB, r *rand.Rand, f hfFormat, base string) (m, plain hfModel) {
+	t.Helper()
+	m = hfModel{base: base, tensors: map[string]weights.Tensor{}}
+	plain = hfModel{base: base, tensors: map[string]weights.Tensor{}}
 	if err := json.Unmarshal([]byte(f.quantisation), &m.quantisation); err != nil {
 		t.Fatal(err)
 	}
-	c, err := model.ParseConfig(fmt.Appendf(nil, hfConfig, "null"), nil)
+	c, err := model.ParseConfig(fmt.Appendf(nil, base, "null"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +236,7 @@ func (m hfModel) config() []byte {
 	if err != nil {
 		panic(err)
 	}
-	return fmt.Appendf(nil, hfConfig, raw)
+	return fmt.Appendf(nil, m.base, raw)
 }
 
 // file returns model.safetensors.
