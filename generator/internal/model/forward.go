@@ -131,6 +131,7 @@ func (p *pass) prefill() {
 
 // prefillLayers launches the layers of a prefill pass, the last one only up to its keys and values.
 func (p *pass) prefillLayers() {
+	p.handsParts = p.canHandParts()
 	p.launch(p.embed())
 	last := len(p.model.layers) - 1
 	for i := range last {
@@ -177,7 +178,7 @@ type handovers struct{ qkv, attend, output, gateUp, down kernels.Handover }
 // rounded rows.
 func (p *pass) handovers(i int) (h handovers) {
 	m, s := p.model, p.memory
-	if n := m.Config.ranks(); n > 1 && (p.Class == kernels.Decode || !p.handsParts()) {
+	if n := m.Config.ranks(); n > 1 && !p.handsParts {
 		return h // exchanges carry rows of float32
 	}
 	if p.Class == kernels.Decode && m.Config.Eagle != nil {
@@ -225,7 +226,9 @@ type pass struct {
 	target *Model // of a draft model's pass: the model that it guesses for
 	memory *StepMemory
 	stream device.Stream
-	err    error
+	// handsParts is whether ranks hand parts of rounded rows over: see canHandParts.
+	handsParts bool
+	err        error
 }
 
 func (p *pass) launch(op device.Op) {

@@ -224,9 +224,9 @@ func (p *pass) expertsDown(op kernels.ExpertDown) {
 	p.launch(all)
 }
 
-// handsParts reports whether ranks hand parts of rounded rows over in a prefill pass. Then all products of all layers
+// canHandParts reports whether ranks hand parts of rounded rows over in a prefill pass. Then all products of all layers
 // but the last one do, so that no op reads the residual stream as a whole, of which each rank has a part.
-func (p *pass) handsParts() bool {
+func (p *pass) canHandParts() bool {
 	m, n := p.model, p.model.Config.ranks()
 	c := m.Config
 	// Parts are whole blocks of 64 columns, and those with sums of squares whole blocks of 128.
@@ -264,7 +264,7 @@ func handed(op kernels.Exchange, h kernels.Handover) kernels.Exchange {
 // completeSampled gives all ranks the sampled rows of the residual stream, of which each has a part where parts were
 // handed over.
 func (p *pass) completeSampled() {
-	if c := p.model.Config; c.ranks() > 1 && p.handsParts() {
+	if c := p.model.Config; p.handsParts {
 		p.launch(kernels.Complete{X: p.memory.sampledX, Signals: p.memory.signals, T: p.Samples, Width: c.Hidden,
 			Ranks: c.ranks()})
 	}
