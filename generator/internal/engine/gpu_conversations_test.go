@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 )
 
 // On a GPU, conversations that share beginnings, fork, have drafts and are cancelled, in a pool so small that pages are
@@ -26,8 +27,11 @@ func TestGPUConversationsGiveTheSameTokensFromTheCache(t *testing.T) {
 		"padded": func(o *Options) {
 			o.Precapture, o.MaxGraphs, o.HostCache, o.Draft = []int{32}, 12, 128*page, DraftModel
 		},
-		"eager":  func(o *Options) { o.MaxGraphs = 0 },
-		"rolled": func(o *Options) { o.Precapture, o.MaxGraphs, o.HostCache = []int{}, 40, 128*page },
+		"eager": func(o *Options) { o.MaxGraphs = 0 },
+		"rolled": func(o *Options) {
+			o.Precapture, o.MaxGraphs, o.HostCache = []int{}, 40, 128*page
+			o.Gap, o.lead = 500*time.Microsecond, 50*time.Microsecond
+		},
 	} {
 		o := defaults()
 		o.Pages, o.MaxBatch, o.HostCache, o.slabPages = 80, 8, 1024*page, 64

@@ -4,7 +4,6 @@ package engine
 
 import (
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -63,50 +62,30 @@ func onGPUs(t *testing.T, d device.Device, c model.Config, o Options) *Engine {
 	return e
 }
 
-// completeOn runs requests on an engine, alone and beside others, and ends it.
-func completeOn(t *testing.T, e *Engine, r *rand.Rand, request Request) (alone, beside []Token) {
-	t.Helper()
-	b := &testEngine{Engine: e, t: t, ended: make(chan error, 1)}
-	go func() { b.ended <- e.Run() }()
-	alone = b.complete(request).tokens
-	beside = b.besideOthers(r, request).tokens
-	e.Stop()
-	if err := <-b.ended; err != nil {
-		t.Error(err)
-	}
-	return alone, beside
+// gpuQuantisedConfig is the same model with matrices of Q4_K, and of Q8_0 where rows are too short.
+func gpuQuantisedConfig() model.Config {
+	c := gpuRanksConfig()
+	c.Name = quantisedName
+	return c
 }
 
 // On two GPUs a request gives the same tokens and log-probabilities, bit for bit, alone and beside 31 others, with
 // exact, padded and rolled graphs, eagerly, and in other chunks. Those of one GPU are compared too: on Hopper its
 // prompts have another order of sums, so only the log says whether they are equal.
-func TestTwoGPUsGiveTheSameTokens(t *testing.T) {
-	r := rand.New(rand.NewPCG(rand.Uint64(), 0))
-	request := Request{Tokens: tokens(r, 77), MaxTokens: 60, Sampling: sampled(7)}
-	c := gpuRanksConfig()
-	c.Ranks = 2
-	var want []Token
-	for name, change := range ways(map[string]func(*Options){
-		"drafts": func(o *Options) { o.Draft, o.DraftTokens, o.DraftAlways = DraftLookup, 3, true },
-		"host tier": func(o *Options) {
-			o.HostCache, o.Pages = 64<<20, 96
-		},
-	}) {
-		o := defaults()
-		change(&o)
-		alone, beside := completeOn(t, onGPUs(t, openGPUs(t), c, o), r, request)
-		if want == nil {
-			want = alone
-		}
-		for how, got := range map[string][]Token{"alone": alone, "beside others": beside} {
-			if len(got) != request.MaxTokens || !slices.EqualFunc(got, want, sameToken) {
-				t.Errorf("%s, %s: %d tokens that differ from the first run's %d", name, how, len(got), len(want))
-			}
-		}
-	}
-	c.Ranks = 0
-	one, _ := completeOn(t, onGPUs(t, openGPU(t), c, defaults()), r, request)
-	t.Logf("the same bits as on one GPU: %v", slices.EqualFunc(one, want, sameToken))
+func TestTwoGPUsGiveTheSameTokens(t *testing.T) { sameTokensOnTwo(t, gpuRanksConfig()) }
+
+// The same holds for quantised weights.
+func TestTwoGPUsGiveTheSameTokensQuantised(t *testing.T) { sameTokensOnTwo(t, gpuQuantisedConfig()) }
+
+func sameTokensOnTwo(t *testing.T, c model.Config) {
+	t.Helper()
+	request, further := randomRequest(), inHostTier()
+	further["drafts"] = func(o *Options) { o.Draft, o.DraftTokens, o.DraftAlways = DraftLookup, 3, true }
+	divided := c
+	divided.Ranks = 2
+	two := sameTokens(t, request, further, func(o Options) *Engine { return onGPUs(t, openGPUs(t), divided, o) })
+	one, _ := completeOn(t, onGPUs(t, openGPU(t), c, defaults()), request)
+	t.Logf("the same bits as on one GPU: %v", slices.EqualFunc(one, two, sameToken))
 }
 
 // For every graph of the lattice the pass can be captured on both GPUs, and replays equal the eager run on both.

@@ -84,27 +84,64 @@ func ways(further map[string]func(*Options)) map[string]func(*Options) {
 	return all
 }
 
+// inHostTier returns ways with pages that move to the host, alone and beside chunks that measured times size.
+func inHostTier() map[string]func(*Options) {
+	return map[string]func(*Options){
+		"host tier": func(o *Options) { o.HostCache, o.Pages = 64<<20, 96 },
+		"paced, host tier": func(o *Options) {
+			o.Gap, o.lead, o.Chunk, o.HostCache, o.Pages = 500*time.Microsecond, 50*time.Microsecond, 64, 64<<20, 96
+		},
+	}
+}
+
 // A request gives the same tokens and log-probabilities, bit for bit, alone and beside 31 others, with exact,
-// padded and rolled graphs, eagerly, and in other chunks.
+// padded and rolled graphs, eagerly, in other chunks and in those that measured times size.
 func TestGPUGivesTheSameTokens(t *testing.T) {
-	r := rand.New(rand.NewPCG(rand.Uint64(), 0))
-	request := Request{Tokens: tokens(r, 77), MaxTokens: 60, Sampling: sampled(7)}
-	var want []Token
-	for name, change := range ways(nil) {
+	sameTokens(t, randomRequest(), nil, func(o Options) *Engine { return builtOn(t, openGPU(t), o) })
+}
+
+// The same holds for quantised weights, also with pages in a host tier.
+func TestGPUGivesTheSameTokensQuantised(t *testing.T) {
+	c := gpuQuantisedConfig()
+	sameTokens(t, randomRequest(), inHostTier(), func(o Options) *Engine { return onGPUs(t, openGPU(t), c, o) })
+}
+
+func randomRequest() Request {
+	return Request{Tokens: tokens(rand.New(rand.NewPCG(rand.Uint64(), 0)), 77), MaxTokens: 60, Sampling: sampled(7)}
+}
+
+// sameTokens runs a request on engines that differ in ways(further), alone and beside others. It returns the tokens.
+func sameTokens(t *testing.T, request Request, further map[string]func(*Options),
+	engine func(Options) *Engine) (want []Token) {
+	t.Helper()
+	for name, change := range ways(further) {
 		o := defaults()
 		change(&o)
-		b := runOnGPU(t, o)
-		alone := b.complete(request)
-		beside := b.besideOthers(r, request)
+		alone, beside := completeOn(t, engine(o), request)
 		if want == nil {
-			want = alone.tokens
+			want = alone
 		}
-		for how, got := range map[string][]Token{"alone": alone.tokens, "beside others": beside.tokens} {
-			if !slices.EqualFunc(got, want, sameToken) {
+		for how, got := range map[string][]Token{"alone": alone, "beside others": beside} {
+			if len(got) != request.MaxTokens || !slices.EqualFunc(got, want, sameToken) {
 				t.Errorf("%s, %s: %d tokens that differ from the first run's %d", name, how, len(got), len(want))
 			}
 		}
 	}
+	return want
+}
+
+// completeOn runs a request on an engine, alone and beside others, and ends it.
+func completeOn(t *testing.T, e *Engine, request Request) (alone, beside []Token) {
+	t.Helper()
+	b := &testEngine{Engine: e, t: t, ended: make(chan error, 1)}
+	go func() { b.ended <- e.Run() }()
+	alone = b.complete(request).tokens
+	beside = b.besideOthers(rand.New(rand.NewPCG(rand.Uint64(), 0)), request).tokens
+	e.Stop()
+	if err := <-b.ended; err != nil {
+		t.Error(err)
+	}
+	return alone, beside
 }
 
 // For every graph of the lattice the pass can be captured, and replays equal the eager run.

@@ -104,6 +104,7 @@ func randomBounds(r *rand.Rand) (Options, device.HostOptions) {
 	o.Reserve, o.ReservePages = r.IntN(3), r.IntN(4)
 	o.Pages = (64+o.PageTokens-1)/o.PageTokens + o.Reserve*o.ReservePages + r.IntN(30)
 	if r.IntN(2) == 0 {
+		o.Chunk *= 1 + r.IntN(4) // measured times size chunks of more than 16 rows
 		o.Gap, o.lead = time.Duration(1+r.IntN(3000))*time.Microsecond, time.Duration(1+r.IntN(100))*time.Microsecond
 	}
 	o.Precapture = []int{}
