@@ -38,7 +38,7 @@ func (j *judged) folder(dir, kind string) string { return filepath.Join(dir, j.n
 
 const (
 	seeds     = 10 // models of each format
-	sequences = 8  // of each model
+	sequences = 16 // of each model
 	prompted  = 80 // tokens of a prompt
 	sampled   = 16 // logits at the end of each prompt, and after it
 )

@@ -123,7 +123,7 @@ func spoilObject(r *rand.Rand, object map[string]any) {
 func (m hfModel) clone() (c hfModel) {
 	raw, _ := json.Marshal(m.quantisation)
 	_ = json.Unmarshal(raw, &c.quantisation)
-	c.tensors = maps.Clone(m.tensors)
+	c.base, c.tensors = m.base, maps.Clone(m.tensors)
 	for name, x := range c.tensors {
 		x.Shape = slices.Clone(x.Shape)
 		c.tensors[name] = x
