@@ -84,7 +84,7 @@ func prefillSplits(context int) int {
 }
 
 // AttendWorkspaceBytes returns the size of Attend.Workspace for steps of at most rows rows:
-// arrival counters uint32 [AttendSplitRows][heads], then split partials float32
+// arrival counters uint32 [AttendSplitRows][heads], 16 bytes for one of all rows, then split partials float32
 // [rows, at most AttendSplitRows][heads][splits][headDim+2], of 128 positions or of 64. Prefill has fewer
 // splits, so that the same memory serves more rows.
 func AttendWorkspaceBytes(rows, heads, headDim, context int) int64 {
@@ -94,8 +94,11 @@ func AttendWorkspaceBytes(rows, heads, headDim, context int) int64 {
 // workspaceBytes returns the size of Attend.Workspace for partials of so many splits and values.
 func workspaceBytes(rows, heads, splits, values int) int64 {
 	partials := int64(min(rows, AttendSplitRows)) * int64(heads) * int64(splits) * int64(values+2)
-	return 4 * (AttendSplitRows*int64(heads) + partials)
+	return attendCounterBytes(heads) + 4*partials
 }
+
+// attendCounterBytes returns the size of the counters before the partials.
+func attendCounterBytes(heads int) int64 { return 4*AttendSplitRows*int64(heads) + 16 }
 
 // latentSplit is the positions of a split of attention over latents, in every class.
 const latentSplit = 128

@@ -92,6 +92,8 @@ func (o Attend) launch(q *cuda.Queue) error {
 		o.setHandover(q, &args)
 	}
 	switch {
+	case o.isMany(q):
+		return o.launchMany(q, args)
 	case o.hasLogits():
 		return o.launchLogits(q, &kernels.logits, g, args)
 	case splits == 2:
@@ -154,7 +156,7 @@ func (o Attend) args(q *cuda.Queue, window, join, splits int) attendArgs {
 	}
 	return attendArgs{
 		q: q.Address(o.Q), pool: q.Address(o.KV.Data), out: q.Address(o.Out),
-		arrived: workspace, partial: workspace + uint64(4*AttendSplitRows*o.Heads),
+		arrived: workspace, partial: workspace + uint64(attendCounterBytes(o.Heads)),
 		slot: q.Address(o.Rows.Slot), position: q.Address(o.Rows.Position), blockTable: q.Address(o.Slots.BlockTable),
 		t: int32(o.T), layer: int32(o.Layer), layers: int32(o.KV.Layers),
 		heads: int32(o.Heads), kvHeads: int32(o.KV.Heads), group: int32(o.Heads / o.KV.Heads), dim: int32(o.KV.HeadDim),

@@ -33,7 +33,7 @@ func (o Attend) latent(q *cuda.Queue) error {
 	}
 	return cuda.Launch(q, "reel_attend_latent", g, attendLatentArgs{
 		q: q.Address(o.Q), pool: q.Address(o.KV.Data), out: q.Address(o.Out), arrived: workspace,
-		partial: workspace + uint64(4*AttendSplitRows*o.Heads), slot: q.Address(o.Rows.Slot),
+		partial: workspace + uint64(attendCounterBytes(o.Heads)), slot: q.Address(o.Rows.Slot),
 		position: q.Address(o.Rows.Position), blockTable: q.Address(o.Slots.BlockTable), pageBytes: o.KV.PageBytes(),
 		layerStart: o.KV.LayerStart(o.Layer), t: int32(o.T), heads: int32(o.Heads), dim: int32(o.KV.HeadDim),
 		values: int32(o.KV.Values), pages: int32(o.Slots.Pages),

@@ -165,7 +165,7 @@ func (o Attend) prefillFits(x, splits int) bool {
 	counters := AttendSplitRows * o.Heads
 	partials := int64(o.T*o.Heads) * int64(splits) * int64(o.KV.HeadDim+2*o.prefillHalves())
 	return x*splitsOf(o.T, o.prefillRows(minPrefillQueries)) <= counters &&
-		4*(int64(counters)+partials) <= o.Workspace.Bytes()
+		attendCounterBytes(o.Heads)+4*partials <= o.Workspace.Bytes()
 }
 
 // prefillRows returns how many rows have the given number of queries of a KV head, at least one.

@@ -12,7 +12,7 @@ struct AttendArgs {
 	// [SPLIT_ROWS][heads][splits][dim + 2]: sums, largest score, sum of weights; SPLIT_ROWS is
 	// attendSplitRows of attend.go.
 	float *partial;
-	unsigned *arrived;              // [SPLIT_ROWS][heads]: 0 between launches
+	unsigned *arrived;              // [SPLIT_ROWS][heads], then one for all rows: 0 between launches
 	const int32_t *slot, *position; // [T]
 	const int32_t *blockTable;      // [slots][pages]
 	int32_t T, layer, layers, heads, kvHeads, dim;
@@ -58,13 +58,19 @@ struct AttendSum {
 	}
 };
 
+// AllThreads are the threads of a block that compute: all of them.
+struct AllThreads {
+	static __device__ __forceinline__ void sync() { __syncthreads(); }
+};
+
 // attend_is_last counts this block among `blocks` and reports whether it is the last. The last
 // block sees all that the others wrote before. The counter returns to 0.
+template <class Threads = AllThreads>
 __device__ __forceinline__ bool attend_is_last(unsigned *counter, int blocks) {
 	__shared__ unsigned before;
-	__syncthreads();
+	Threads::sync();
 	if (threadIdx.x == 0) before = increment_wrapping(counter, blocks - 1); // after all writes of the block
-	__syncthreads();
+	Threads::sync();
 	return before == blocks - 1;
 }
 

@@ -29,6 +29,8 @@ struct AttendTile {
 	__device__ __forceinline__ size_t index(const AttendArgs &a, int entry) const {
 		return (size_t)row * a.heads + head + entry;
 	}
+	// place returns the place of an entry's partials.
+	__device__ __forceinline__ size_t place(const AttendArgs &a, int entry) const { return index(a, entry); }
 	__device__ __forceinline__ unsigned *arrived(const AttendArgs &a) const { return a.arrived + row * a.heads + head; }
 	// fresh returns the first position whose key QKV may still write when this kernel begins.
 	__device__ __forceinline__ int fresh() const { return last; }
@@ -66,6 +68,7 @@ struct AttendVerifyTile : AttendTile {
 	int ownFirst, ownLast;      // the positions that the lane's entry, lane/4, sees
 
 	__device__ __forceinline__ size_t index(const AttendArgs &, int entry) const { return places[entry]; }
+	__device__ __forceinline__ size_t place(const AttendArgs &, int entry) const { return places[entry]; }
 	__device__ __forceinline__ unsigned *arrived(const AttendArgs &a) const { return a.arrived + places[0]; }
 	__device__ __forceinline__ int fresh() const { return newest; }
 	__device__ __forceinline__ int begin() const { return ownFirst; }
@@ -152,7 +155,7 @@ struct SoftmaxState {
 
 template <class Tile> __device__ __forceinline__ float *attend_partial(
 	const AttendArgs &a, const Tile &tile, int entry, int split) {
-	return a.partial + (tile.index(a, entry) * a.splits + split) * (a.dim + 2);
+	return a.partial + (tile.place(a, entry) * a.splits + split) * (a.dim + 2);
 }
 
 // AttendMerge is shared memory of the block that merges splits.
@@ -194,13 +197,14 @@ template <int MERGED, class Tile> __device__ __forceinline__ void attend_factors
 // attend_merge adds a tile's splits in order, in the last of `blocks` blocks to arrive. It does the
 // operations of AttendSum::add, but loads sums and factors of many splits at once. run
 // [group][WIDE] holds each thread's own sums.
-template <int WIDE, int THREADS, class Logits, class Tile, class Out> __device__ static void attend_merge(
+template <int WIDE, int THREADS, class Threads = AllThreads, class Logits, class Tile, class Out>
+__device__ static void attend_merge(
 	const AttendArgs &a, const Logits &logits, const Tile &tile, AttendSum *run, int first, int splits, int blocks,
 	const Out &out) {
 	constexpr int LOADS = THREADS / 8; // more would need more registers than smaller blocks have
 	constexpr int MERGED = ::MERGED<WIDE>;
 	__shared__ AttendMerge<MERGED> s;
-	if (!attend_is_last(tile.arrived(a), blocks)) return;
+	if (!attend_is_last<Threads>(tile.arrived(a), blocks)) return;
 	constexpr int ALL = THREADS / 32, EACH = ENTRIES / ALL; // warps, and entries per warp
 	float most[EACH], x[LOADS];
 #pragma unroll
@@ -213,11 +217,11 @@ template <int WIDE, int THREADS, class Logits, class Tile, class Out> __device__
 		for (int u = 0; u < LOADS; u++) x[u] = at + u < splits ? __ldcg(p + u * (a.dim + 2)) : -0.f;
 	};
 	for (int from = first; from < splits; from += MERGED) {
-		if (from > first) __syncthreads(); // all threads have read the factors
+		if (from > first) Threads::sync(); // all threads have read the factors
 		if (threadIdx.x < tile.group * WIDE) load(threadIdx.x, from); // overlaps with computing the factors
 #pragma unroll
 		for (int e = 0; e < EACH; e++) attend_factors(a, tile, s, most[e], threadIdx.x / 32 + e * ALL, from, splits);
-		__syncthreads();
+		Threads::sync();
 		const int count = min(MERGED, splits - from);
 		for (int i = threadIdx.x; i < tile.group * WIDE; i += THREADS) {
 			const int entry = i / WIDE, element = i % WIDE;

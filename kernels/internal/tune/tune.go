@@ -37,3 +37,6 @@ var PrefillQueries = 0
 // CodesRing lets Hopper multiply up to 8 rows over quantised weights from a ring in shared memory, where that is
 // faster.
 var CodesRing = true
+
+// ManyAttend lets Hopper attend to more than 8 rows of the decode class by blocks that stay and take units of work.
+var ManyAttend = true

@@ -1,0 +1,58 @@
+//go:build cuda
+
+package kernels
+
+import (
+	"fmt"
+
+	"reel.internal/reel/kernels/device/cuda"
+	"reel.internal/reel/kernels/internal/tune"
+)
+
+// Constants of attention/many.cuh.
+const (
+	attendManyShared  = 66816 // the ring, and what belongs to it
+	attendManyStatic  = 8832  // shared memory beside that of a launch, at most
+	attendManyRow     = 20    // of shared memory, for each row of a step
+	attendManyQueue   = 2     // units whose queries are in shared memory
+	attendManyMinPage = 4     // tokens of a page: each lane of a warp copies from one of a split's pages
+	attendManyBlocks  = 2     // of an SM, at most
+)
+
+// attendManyKernels are the kernels of many rows by head size, rounded up to a multiple of 32: without softcap and sinks,
+// and with. Not all sizes have the latter.
+var attendManyKernels = func() (all [attendTwoAtMost / 32][2]attendNames) {
+	for i := range all {
+		name := fmt.Sprintf("reel_attend_%d_many", 32*(i+1))
+		all[i] = [2]attendNames{attendNamesOf(name), attendNamesOf(name + "_logits")}
+	}
+	return all
+}()
+
+// isMany reports whether o's rows go through the kernels of many rows, whose blocks share rows of unequal length evenly.
+func (o Attend) isMany(q *cuda.Queue) bool {
+	return tune.ManyAttend && hopper(q) && o.Class == Decode && o.T > skinny8.tokens && o.T <= mostManyRows &&
+		o.Queries <= 1 && o.First == 0 && !o.spreads() && o.KV.PageTokens >= attendManyMinPage && o.manySize()
+}
+
+// manySize reports whether there is a kernel for o's heads.
+func (o Attend) manySize() bool {
+	size := (o.KV.HeadDim + 31) / 32
+	return size <= attendTwoAtMost/32 && (!o.hasLogits() || size == 2 || size == 4)
+}
+
+// launchMany launches one of these kernels, with as many blocks as run at the same time.
+func (o Attend) launchMany(q *cuda.Queue, args attendArgs) error {
+	entries := min(o.Heads/o.KV.Heads, attendQueries)
+	floats := attendManyQueue*o.KV.HeadDim + (2*attendWarps+3)*attendWide(o.KV.HeadDim)
+	shared := attendManyShared + 4*entries*floats + attendManyRow*o.T
+	const reserved = 1 << 10 // of each block
+	fit := (sharedMemory(q) + reserved) / (shared + attendManyStatic + reserved)
+	g := cuda.Grid{X: max(1, min(attendManyBlocks, fit)) * q.SMs(), Threads: 32 * (attendWarps + 1), Shared: shared,
+		AllShared: true, Dependent: true}
+	kernels := &attendManyKernels[(o.KV.HeadDim-1)/32]
+	if o.hasLogits() {
+		return o.launchLogits(q, &kernels[1], g, args)
+	}
+	return o.launchDecode(q, &kernels[0], g, args)
+}

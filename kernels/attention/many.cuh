@@ -1,0 +1,457 @@
+// Decode attention of many rows on Hopper (attend_many.cu): blocks stay on their SMs and take units of work, the long
+// ones first, from a counter. A producer warp copies keys and values through a ring in shared memory, far ahead of the
+// warps that multiply, across the borders of units. Sums are those of attend.cu: the same warps and splits in the same
+// order.
+#pragma once
+#include "attention/blocks.cuh"
+#include "attention/deferred_rope.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/pdl.cuh"
+#include "ptx/warp.cuh"
+#include <type_traits>
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// SHARING_ROWS is how many rows may share their splits among blocks: attendSplitRows of attend.go.
+constexpr int SHARING_ROWS = 64;
+
+// attend_taken counts the units that blocks have taken beyond their first. It is 0 between launches.
+__device__ __forceinline__ unsigned *attend_taken(const AttendArgs &a) { return a.arrived + SHARING_ROWS * a.heads; }
+
+// AttendConsumers are the threads that multiply.
+struct AttendConsumers {
+	static constexpr int THREADS = 32 * WARPS;
+	static __device__ __forceinline__ void sync() { named_barrier_sync<THREADS>(1); }
+};
+
+// AttendManyTile is the tile of a unit. `share` counts the rows whose splits several blocks share.
+struct AttendManyTile : AttendTile {
+	int share;
+
+	__device__ __forceinline__ size_t place(const AttendArgs &a, int entry) const {
+		return (size_t)share * a.heads + head + entry;
+	}
+	__device__ __forceinline__ unsigned *arrived(const AttendArgs &a) const { return a.arrived + share * a.heads + head; }
+};
+
+// AttendUnit is what a block computes at a time: splits `begin` to `end`-1 of a tile, which has `units` of them. There
+// is none if units is 0.
+struct AttendUnit {
+	AttendManyTile tile;
+	int begin, end, units;
+};
+
+// AttendManyRow is a row's part of the plan: rows before it, and itself, have `full` units of as many splits as a unit
+// has at most, and `rest` shorter ones, for each of their heads.
+struct AttendManyRow {
+	int slot, last, share, full, rest;
+};
+
+template <int CHUNKS> struct AttendManyShared {
+	static constexpr int BLOCK = AttendSplits<CHUNKS>::BLOCK, DIM = 32 * CHUNKS;
+	static constexpr int STAGES = 32 / CHUNKS;
+	static constexpr int STAGE_BYTES = BLOCK * DIM * 2, QUEUE = 2;
+
+	char ring[STAGES][STAGE_BYTES]; // keys or values of a warp's block
+	AttendUnit units[QUEUE];
+	SoftmaxState states[2][WARPS][ENTRIES];
+	uint64_t full[STAGES], empty[STAGES], unitFull[QUEUE], unitEmpty[QUEUE];
+	// From attendManyShared of attend_many_cuda.go on: queries float [QUEUE][group][dim], sums float
+	// [2][WARPS][group][WIDE], AttendSum [group][WIDE], AttendManyRow [T].
+};
+constexpr int ATTEND_MANY_SHARED = 66816;
+
+// AttendCursor is a stage of the ring, and the parity of the times that it was used.
+template <int STAGES> struct AttendCursor {
+	int stage, phase;
+
+	__device__ __forceinline__ AttendCursor ahead(int by) const {
+		AttendCursor c = {stage + by, phase};
+		if (c.stage >= STAGES) c.stage -= STAGES, c.phase ^= 1;
+		return c;
+	}
+};
+
+// AttendMany is a thread's view of a block.
+template <int CHUNKS> struct AttendMany {
+	using Shared = AttendManyShared<CHUNKS>;
+	using Cursor = AttendCursor<Shared::STAGES>;
+	static constexpr int BLOCK = Shared::BLOCK, SPLIT = AttendSplits<CHUNKS>::SPLIT, STAGES = Shared::STAGES;
+	static constexpr int HALVES = AttendBlock<CHUNKS>::HALVES, WIDE = 64 * HALVES, QUEUE = Shared::QUEUE;
+	static_assert(STAGES >= 2 * WARPS, "a split's keys and values are in the ring at once");
+	static_assert(sizeof(Shared) <= ATTEND_MANY_SHARED && sizeof(AttendManyRow) == 20, "as in attend_many_cuda.go");
+
+	const AttendArgs &a;
+	Shared &s;
+	float *const queries, *const sums;
+	AttendSum *const run;
+	AttendManyRow *const rows;
+	const int most; // entries of a tile
+
+	__device__ __forceinline__ AttendMany(const AttendArgs &a, Shared &s)
+		: a(a), s(s), queries((float *)((char *)&s + ATTEND_MANY_SHARED)), sums(queries + QUEUE * min(ENTRIES, a.group) * a.dim),
+		  run((AttendSum *)(sums + 2 * WARPS * min(ENTRIES, a.group) * WIDE)),
+		  rows((AttendManyRow *)(run + min(ENTRIES, a.group) * WIDE)), most(min(ENTRIES, a.group)) {}
+
+	__device__ __forceinline__ void start() const {
+		if (threadIdx.x == 0) {
+			for (int i = 0; i < STAGES; i++) {
+				mbarrier_init(shared_address(&s.full[i]), 1);
+				mbarrier_init(shared_address(&s.empty[i]), WARP_ARRIVALS);
+			}
+			for (int i = 0; i < QUEUE; i++) {
+				mbarrier_init(shared_address(&s.unitFull[i]), 1);
+				mbarrier_init(shared_address(&s.unitEmpty[i]), WARPS * WARP_ARRIVALS);
+			}
+			mbarrier_fence_init();
+		}
+		__syncthreads();
+	}
+
+	// The blocks of positions of a split that a tile sees: warps low to high.
+	static __device__ __forceinline__ int low(const AttendTile &t, int split) {
+		return max(0, (t.first - split * SPLIT) / BLOCK);
+	}
+	static __device__ __forceinline__ int high(const AttendTile &t, int split) {
+		return min(WARPS - 1, (t.last - split * SPLIT) / BLOCK);
+	}
+};
+
+// AttendProducer is the warp that takes units and copies. DEFERRED: the rows' own keys and values are not in the pool
+// yet, and consumers load the queries.
+template <int CHUNKS, bool DEFERRED> struct AttendProducer : AttendMany<CHUNKS> {
+	using Base = AttendMany<CHUNKS>;
+	using Base::a, Base::s, Base::rows, Base::queries, Base::most;
+	using typename Base::Cursor;
+	static constexpr int BLOCK = Base::BLOCK, SPLIT = Base::SPLIT, STAGES = Base::STAGES, QUEUE = Base::QUEUE;
+
+	const int lane, tiles; // tiles of a row
+	int size, full, units; // splits of a unit at most; units of that size and all, of all rows
+	bool waited;
+	int issued;
+
+	__device__ __forceinline__ AttendProducer(const Base &b)
+		: Base(b), lane(threadIdx.x % 32), tiles(a.kvHeads * ((a.group + ENTRIES - 1) / ENTRIES)), waited(DEFERRED || !a.afterQKV),
+		  issued(0) {}
+
+	__device__ __forceinline__ int first(int last) const { return max(0, last + 1 - a.visible); }
+	__device__ __forceinline__ int splits(int last) const { return last / SPLIT - first(last) / SPLIT + 1; }
+
+	static __device__ __forceinline__ int sum_of_warp(int v) {
+		for (int i = 16; i; i /= 2) v += __shfl_xor_sync(~0u, v, i);
+		return v;
+	}
+	static __device__ __forceinline__ int sum_before(int v) {
+		const int lane = threadIdx.x % 32;
+		int sum = v;
+		for (int i = 1; i < 32; i *= 2) {
+			const int x = __shfl_up_sync(~0u, sum, i);
+			if (lane >= i) sum += x;
+		}
+		return sum - v;
+	}
+
+	// plan cuts the work into units. A unit has at most an eighth of a block's share, but at least 4 splits if there are
+	// tiles enough, as shared splits have to be merged. The first SHARING_ROWS long rows are cut.
+	__device__ __forceinline__ void plan() {
+		const int each = (a.T + 31) / 32, begin = min(lane * each, a.T), end = min(begin + each, a.T);
+		int all = 0;
+#pragma unroll 4
+		for (int r = begin; r < end; r++) {
+			const int slot = __ldcg(a.slot + r), last = __ldcg(a.position + r);
+			rows[r].slot = slot, rows[r].last = last;
+			all += splits(last);
+		}
+		all = sum_of_warp(all) * tiles;
+		size = max(2 * a.T * tiles >= 3 * (int)gridDim.x ? 4 : 1, all / (8 * (int)gridDim.x));
+		int longer = 0, whole = 0, rest = 0;
+#pragma unroll 1
+		for (int r = begin; r < end; r++) longer += splits(rows[r].last) > size;
+		longer = sum_before(longer);
+#pragma unroll 1
+		for (int r = begin; r < end; r++) {
+			const int n = splits(rows[r].last), share = n > size ? longer++ : SHARING_ROWS;
+			rows[r].share = share < SHARING_ROWS ? share : -1;
+			whole += share < SHARING_ROWS ? n / size : n >= size;
+			rest += share < SHARING_ROWS ? n % size > 0 : n < size;
+			rows[r].full = whole, rows[r].rest = rest;
+		}
+		const int wholeBefore = sum_before(whole), restBefore = sum_before(rest);
+#pragma unroll 1
+		for (int r = begin; r < end; r++) rows[r].full += wholeBefore, rows[r].rest += restBefore;
+		__syncwarp();
+		full = rows[a.T - 1].full * tiles, units = full + rows[a.T - 1].rest * tiles;
+	}
+
+	// unit returns unit number n.
+	__device__ __forceinline__ AttendUnit unit(int n) const {
+		AttendUnit u;
+		u.units = 0;
+		if (n >= units) return u;
+		const bool isFull = n < full;
+		if (!isFull) n -= full;
+		const int of = n / tiles, tile = n - of * tiles;
+		int low = 0, high = a.T - 1; // the first row with more units than `of` before its end
+		while (low < high) {
+			const int middle = (low + high) / 2;
+			if ((isFull ? rows[middle].full : rows[middle].rest) > of)
+				high = middle;
+			else
+				low = middle + 1;
+		}
+		const AttendManyRow row = rows[low];
+		AttendManyTile &t = u.tile;
+		t.row = low, t.slot = row.slot, t.last = row.last, t.first = first(row.last), t.share = row.share;
+		t.kept = DEFERRED ? max(t.first, t.last - 1) : t.last;
+		const int parts = tiles / a.kvHeads, n0 = t.first / SPLIT, count = splits(row.last);
+		t.kvHead = tile / parts;
+		const int part = (tile - t.kvHead * parts) * ENTRIES;
+		t.head = t.kvHead * a.group + part, t.group = min(ENTRIES, a.group - part);
+		u.begin = n0, u.end = n0 + count, u.units = 1;
+		if (row.share < 0) return u;
+		u.units = (count + size - 1) / size;
+		if (isFull) {
+			u.begin = n0 + (of - (low ? rows[low - 1].full : 0)) * size, u.end = u.begin + size;
+		} else {
+			u.begin = n0 + count / size * size;
+		}
+		return u;
+	}
+
+	__device__ __forceinline__ void publish(const AttendUnit &u, int n) {
+		const int q = n % QUEUE;
+		if (lane > 0) return;
+		const uint32_t barrier = shared_address(&s.unitFull[q]);
+		if (DEFERRED || u.units == 0) return mbarrier_arrive(barrier);
+		const int bytes = u.tile.group * a.dim * 4;
+		mbarrier_expect(barrier, bytes);
+		bulk_copy(shared_address(queries + q * most * a.dim), a.q + u.tile.index(a, 0) * a.dim, bytes, barrier);
+	}
+
+	__device__ __forceinline__ void wait(const AttendUnit &u, int n) {
+		if (waited) return;
+		pdl_wait();
+		fence_async_global();
+		waited = true;
+		publish(u, n);
+	}
+
+	// copy fills two stages with keys and values of block w of a split. at is the page of the lane's run of `run`
+	// positions, the lane-th of the split.
+	__device__ __forceinline__ void copy(const AttendUnit &u, int n, int split, int w, uint32_t at, int run, Cursor &c) {
+		const AttendTile &t = u.tile;
+		const int from = split * SPLIT + w * BLOCK, begin = max(from, t.first), end = min(from + BLOCK - 1, t.kept);
+		if (end == t.last || ++issued > STAGES / 2) wait(u, n);
+		const int mine = split * SPLIT + lane * run, low = max(mine, begin), high = min(mine + run - 1, end);
+		const uint32_t plane = a.kvHeads << a.pageShift, page = plane * 2 * a.layers;
+		const uint32_t row = plane * 2 * a.layer + ((uint32_t)t.kvHead << a.pageShift) + at * page + (low & (1 << a.pageShift) - 1);
+		const int rowBytes = a.dim * 2;
+		const char *keys = (const char *)a.pool + (uint64_t)row * rowBytes;
+		const bool copies = mine / BLOCK * BLOCK == from && low <= high;
+#pragma unroll
+		for (int v = 0; v < 2; v++) {
+			const uint32_t full = shared_address(&s.full[c.stage]);
+			mbarrier_wait(shared_address(&s.empty[c.stage]), c.phase);
+			if (lane == 0) mbarrier_expect(full, max(end - begin + 1, 0) * rowBytes);
+			__syncwarp();
+			if (copies)
+				bulk_copy(EVICT_FIRST, shared_address(s.ring[c.stage]) + (low - from) * rowBytes,
+					keys + (uint64_t)(v ? plane : 0) * rowBytes, (high - low + 1) * rowBytes, full);
+			c = c.ahead(1);
+		}
+	}
+
+	__device__ __forceinline__ void copy_all(const AttendUnit &u, int n, Cursor &c) {
+		const int run = min(1 << a.pageShift, BLOCK);
+		const int32_t *table = a.blockTable + (size_t)u.tile.slot * a.pages;
+		const auto page = [&](int split) {
+			const int p = min(max(split * SPLIT + lane * run, u.tile.first), u.tile.last);
+			return load_l2(table + (p >> a.pageShift));
+		};
+		uint32_t next = page(u.begin);
+#pragma unroll 1
+		for (int split = u.begin; split < u.end; split++) {
+			const uint32_t at = next;
+			if (split + 1 < u.end) next = page(split + 1);
+#pragma unroll 1
+			for (int w = Base::low(u.tile, split); w <= Base::high(u.tile, split); w++) copy(u, n, split, w, at, run, c);
+		}
+	}
+
+	__device__ __forceinline__ void operator()() {
+		plan();
+		Cursor c = {0, 1};
+		int number = blockIdx.x;
+		for (int n = 0;; n++) {
+			const AttendUnit u = unit(number);
+			unsigned taken = 0;
+			if (u.units && lane == 0) taken = atomicAdd(attend_taken(a), 1u);
+			mbarrier_wait(shared_address(&s.unitEmpty[n % QUEUE]), n / QUEUE & 1 ^ 1);
+			if (lane == 0) s.units[n % QUEUE] = u;
+			if (!u.units) {
+				if (DEFERRED || !waited) pdl_wait();
+				return publish(u, n);
+			}
+			if (waited) publish(u, n);
+			copy_all(u, n, c);
+			wait(u, n);
+			if (lane == 0 && taken == units - 1) *attend_taken(a) = 0; // nobody takes another
+			number = gridDim.x + __shfl_sync(~0u, taken, 0);
+		}
+	}
+};
+
+// AttendRingBlock is a warp's block of positions in the ring, as AttendBlock has it in registers. Positions outside the
+// tile are not there: the nearest one is read, and multiplied by 0.
+template <int CHUNKS> struct AttendRingBlock {
+	static constexpr int HALVES = AttendBlock<CHUNKS>::HALVES;
+	const uint4 *keys, *values; // this lane's part of the stages' first rows
+	int low, high, chunks;      // rows that are there; 16-byte chunks per row
+
+	__device__ __forceinline__ int clamp(int row) const { return min(max(row, low), high); }
+	__device__ __forceinline__ uint4 key_of(int i, int j) const {
+		const int in = threadIdx.x % 32 / 4, by = threadIdx.x % 4, chunk = 4 * j + by < chunks ? 4 * j : -by;
+		return keys[clamp(8 * i + in) * chunks + (j < CHUNKS - 1 ? 4 * j : chunk)];
+	}
+	__device__ __forceinline__ uint4 value_of(int h, int i) const {
+		const int in = threadIdx.x % 32 / 4, by = threadIdx.x % 4, chunk = 8 * h + in < chunks ? 8 * h : -in;
+		const int row = clamp(16 * (i / 4) + i % 2 + i / 2 % 2 * 8 + 2 * by);
+		return values[row * chunks + (h < HALVES - 1 ? 8 * h : chunk)];
+	}
+};
+
+// AttendConsumer is a thread that multiplies.
+template <int CHUNKS, class Args, class Logits> struct AttendConsumer : AttendMany<CHUNKS> {
+	using Base = AttendMany<CHUNKS>;
+	using Base::a, Base::s, Base::queries, Base::sums, Base::run, Base::most;
+	using typename Base::Cursor;
+	static constexpr int BLOCK = Base::BLOCK, SPLIT = Base::SPLIT, QUEUE = Base::QUEUE, WIDE = Base::WIDE;
+	static constexpr int HALVES = Base::HALVES;
+
+	using Own = AttendOwnHeads<32 * CHUNKS, false, WARPS, Args>;
+	using Queries = typename std::conditional<Own::DEFERRED, AttendSharedQueries<CHUNKS>, AttendQueries<CHUNKS>>::type;
+
+	const Args &args;
+	const Logits &logits;
+	const int warp, lane;
+
+	__device__ __forceinline__ AttendConsumer(const Base &b, const Args &args, const Logits &logits)
+		: Base(b), args(args), logits(logits), warp(threadIdx.x / 32), lane(threadIdx.x % 32) {}
+
+	__device__ __forceinline__ void load_queries(AttendQueries<CHUNKS> &q, const AttendTile &t, int n, bool) const {
+		const int in = lane / 4, by = lane % 4;
+		const float4 *from = (const float4 *)(queries + (n % QUEUE * most + min(in, t.group - 1)) * a.dim + 8 * by);
+#pragma unroll
+		for (int j = 0; j < CHUNKS; j++) {
+			q.x[j][0] = q.x[j][1] = {};
+			if (in < t.group && 32 * j + 8 * by < a.dim) q.x[j][0] = from[8 * j], q.x[j][1] = from[8 * j + 1];
+		}
+		q.round();
+	}
+
+	// The same with the post-processing of the unit's heads. newest: the unit has the row's own position.
+	__device__ __forceinline__ void load_queries(AttendSharedQueries<CHUNKS> &q, const AttendTile &t, int, bool newest) const {
+		const Own own(args, t, newest);
+		own.prefetch();
+		pdl_wait();
+		own.process();
+		AttendConsumers::sync();
+		q.load_processed(own.queries(), t);
+	}
+
+	// block computes the warp's sums of its block of a split, whose stages begin at c.
+	__device__ __forceinline__ void block(
+		const Queries &q, const AttendTile &t, int from, Cursor c, float *to, SoftmaxState *state) const {
+		const bool mine = Own::DEFERRED && from + BLOCK > t.last; // it has the row's own position
+		const Cursor v = c.ahead(1);
+		const AttendRingBlock<CHUNKS> b = {(const uint4 *)s.ring[c.stage] + lane % 4, (const uint4 *)s.ring[v.stage] + lane / 4,
+			t.first - from, max(t.kept - from, 0), a.dim / 8};
+		AttendWeights<CHUNKS> w;
+		mbarrier_wait(shared_address(&s.full[c.stage]), c.phase);
+		w.score(q, b);
+		mbarrier_arrive_warp(shared_address(&s.empty[c.stage]));
+		if (mine) w.score_own(q, Own::key_in(Own::buffer()), t.last - from);
+		w.mask(a, logits, t, from);
+		w.weigh();
+		mbarrier_wait(shared_address(&s.full[v.stage]), v.phase);
+		if (mine)
+			w.template sum<true>(b, t, from, Own::value_in(Own::buffer()), to);
+		else
+			w.template sum<false>(b, t, from, nullptr, to);
+		mbarrier_arrive_warp(shared_address(&s.empty[v.stage]));
+		if (lane % 4 == 0) state[lane / 4] = {w.most, w.weight};
+	}
+
+	// add adds the warps' sums of a split, to those of the splits before if the block has them all.
+	__device__ __forceinline__ void add(const AttendUnit &u, int split, int buffer) const {
+		const AttendManyTile &t = u.tile;
+		const AttendStore out;
+#pragma unroll 1
+		for (int i = threadIdx.x; i < t.group * WIDE; i += AttendConsumers::THREADS) {
+			const int entry = i / WIDE, element = i % WIDE;
+			if (element >= a.dim) continue;
+			const AttendSum sum = attend_add<WIDE, false>(s.states[buffer], sums + buffer * WARPS * t.group * WIDE, t.group, i);
+			if (u.units > 1) {
+				float *p = attend_partial(a, t, entry, split);
+				p[element] = sum.sum;
+				if (element == 0) p[a.dim] = sum.most, p[a.dim + 1] = sum.weight;
+				continue;
+			}
+			const AttendSum all0 = logits.before(a, t, entry);
+			AttendSum all = split > u.begin ? run[i] : all0;
+			all.add(sum.sum, sum.most, sum.weight);
+			if (split + 1 < u.end)
+				run[i] = all;
+			else
+				out.store(a, t.index(a, entry), element, all.sum / all.weight);
+		}
+	}
+
+	__device__ __forceinline__ void operator()() {
+		Cursor c = {0, 0};
+		int buffer = 0;
+		for (int n = 0;; n++) {
+			mbarrier_wait(shared_address(&s.unitFull[n % QUEUE]), n / QUEUE & 1);
+			const AttendUnit u = s.units[n % QUEUE];
+			if (!u.units) return;
+			const AttendManyTile &t = u.tile;
+			Queries q;
+			load_queries(q, t, n, u.end > t.last / SPLIT);
+			mbarrier_arrive_warp(shared_address(&s.unitEmpty[n % QUEUE]));
+#pragma unroll 1
+			for (int split = u.begin; split < u.end; split++, buffer ^= 1) {
+				const int low = Base::low(t, split), high = Base::high(t, split);
+				if (warp >= low && warp <= high)
+					block(q, t, split * SPLIT + warp * BLOCK, c.ahead(2 * (warp - low)),
+						sums + (buffer * WARPS + warp) * t.group * WIDE, s.states[buffer][warp]);
+				else if (lane % 4 == 0)
+					s.states[buffer][warp][lane / 4] = {-INFINITY, 0};
+				AttendConsumers::sync(); // also: buffers read below are written again only after the next one
+				add(u, split, buffer);
+				c = c.ahead(2 * (high - low + 1));
+			}
+			if (u.units > 1) {
+				const int begin = t.first / SPLIT, end = t.last / SPLIT + 1;
+				attend_merge<WIDE, AttendConsumers::THREADS, AttendConsumers>(
+					a, logits, t, run, begin, end, u.units, AttendStore());
+			}
+		}
+	}
+};
+
+template <int CHUNKS, class Args, class Logits = AttendPlain>
+__device__ __forceinline__ void attend_many(const Args &a, const Logits &logits = {}) {
+	constexpr bool DEFERRED = AttendOwnHeads<32 * CHUNKS, false, WARPS, Args>::DEFERRED;
+	extern __shared__ __align__(128) char attend_many_shared[];
+	const AttendMany<CHUNKS> block(a, *reinterpret_cast<AttendManyShared<CHUNKS> *>(attend_many_shared));
+	pdl_launch_dependents();
+	if (!a.afterQKV) {
+		pdl_wait();
+		fence_async_global(); // bulk copies read what earlier kernels wrote
+	}
+	block.start();
+	if (threadIdx.x / 32 == WARPS)
+		AttendProducer<CHUNKS, DEFERRED>{block}();
+	else
+		AttendConsumer<CHUNKS, Args, Logits>{block, a, logits}();
+}
+#endif
