@@ -237,6 +237,7 @@ type expertDownArgs struct {
 	results, x   uint64
 	chosen       chosenArgs
 	hidden, used int32
+	stores, _    int32
 }
 
 // groupPlacesArgs mirrors GroupPlacesArgs of experts_prefill.cu.
@@ -284,6 +285,13 @@ type groupedDownArgs struct {
 type expertSumArgs struct {
 	results, rows, x uint64
 	cols, used       int32
+	stores, _        int32
+}
+
+// expertSumSpreadArgs mirrors ExpertSumSpreadArgs of experts.cu.
+type expertSumSpreadArgs struct {
+	sum expertSumArgs
+	to  spreadTo
 }
 
 // headArgs mirrors HeadArgs of head.cu.

@@ -95,33 +95,12 @@ struct ExchangePacketsArgs {
 	int32_t stride, unused; // floats between two rows of part
 };
 
-// The same for few elements, in packets: nothing waits for a fence. All blocks must run at the same time.
+// The same for few elements, in packets: nothing waits for a fence.
 extern "C" __global__ void __launch_bounds__(EXCHANGE_THREADS) reel_exchange_packets(
 	const __grid_constant__ ExchangePacketsArgs a) {
-	const Spread &to = a.to;
-	pdl_begin();
-	const uint32_t number = to.packets.number();
-	const int first = blockIdx.x * EXCHANGE_THREADS + threadIdx.x, step = gridDim.x * EXCHANGE_THREADS;
-	const int begin = to.begin(to.packets.rank), pairs = (to.begin(to.packets.rank + 1) - begin) / 2;
-	for (int i = first; i < to.rows * pairs; i += step) {
-		const int row = i / pairs, column = begin + i % pairs * 2;
-		const size_t at = (size_t)row * to.width + column;
-		float2 v = *reinterpret_cast<const float2 *>(
-			a.part + (size_t)row * a.stride + column - to.start(to.packets.rank));
-		if (to.x) {
-			const float2 old = *reinterpret_cast<const float2 *>(to.x + at);
-			const float2 bias = to.bias ? *reinterpret_cast<const float2 *>(to.bias + column) : float2{};
-			v.x = __fadd_rn(to.bias ? __fadd_rn(old.x, bias.x) : old.x, v.x);
-			v.y = __fadd_rn(to.bias ? __fadd_rn(old.y, bias.y) : old.y, v.y);
-		}
-		to.packets.send(number, at, v);
-		*reinterpret_cast<float2 *>((to.x ? to.x : to.all) + at) = v;
-	}
-	__syncthreads(); // all threads know the number
-	if (blockIdx.x > 0 && threadIdx.x == 0) to.packets.begun();
-	to.receive<4>(number, first, step);
-	__syncthreads();
-	if (blockIdx.x == 0 && threadIdx.x == 0) to.packets.end(number, gridDim.x - 1);
+	exchange_packets(a.to, [&](int row, int column) {
+		return *reinterpret_cast<const float2 *>(a.part + (size_t)row * a.stride + column - a.to.start(a.to.packets.rank));
+	});
 }
 
 // RoundedParts is where each rank's part of rounded rows lies (gemm/rounded.cuh): that of rank r are the bytes from

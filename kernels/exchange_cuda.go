@@ -171,21 +171,41 @@ func launchSpreading[T any](q *cuda.Queue, p productLaunch, o Exchange, args T) 
 	v := p.fewRows()
 	if o.IsZero() || p.class == Prefill || p.gathered || anyQuantised(p.weights) || v != &gemv && v != &skinny8 ||
 		!o.fits(mostPackets) {
-		if err := launch(q, p, args); err != nil || o.IsZero() {
-			return err
-		}
-		return o.CUDA(q)
+		return o.after(q, launch(q, p, args))
 	}
 	kind, err := elementsOf(p.weights...)
 	if err != nil {
 		return err
 	}
-	receivers := min(8, splitsOf(o.T*o.Width, receives))
 	g := v.grid(o.T, p.units, p.tiles)
-	g.X = min(g.X, p.maxBlocks(v, q.SMs())-receivers) + receivers
 	if v == &gemv {
 		g.Shared = p.rowBytes()
 	}
-	return cuda.Launch(q, p.name+kind+v.suffix+"_spread", g, spreadArgs[T]{op: args, to: o.to(q, 0, o.T),
-		receivers: int32(receivers)})
+	return launchSpread(q, p.name+kind+v.suffix, g, p.maxBlocks(v, q.SMs()), o, args)
+}
+
+// launchSpread launches the variant of a kernel whose results go to all ranks, with blocks beside those of its grid that
+// receive, most in all.
+func launchSpread[T any](q *cuda.Queue, kernel string, g cuda.Grid, most int, o Exchange, args T) error {
+	receivers := min(8, splitsOf(o.T*o.Width, receives))
+	g.X = min(g.X, max(1, most-receivers)) + receivers
+	return cuda.Launch(q, kernel+"_spread", g, spreadArgs[T]{op: args, to: o.to(q, 0, o.T), receivers: int32(receivers)})
+}
+
+// launchSpreadOrThen launches a kernel of at most so many blocks and the exchange of its results, if there is one: in one
+// kernel if it can go as packets.
+func launchSpreadOrThen[T any](q *cuda.Queue, kernel string, g cuda.Grid, most int, o Exchange, args T) error {
+	if !o.IsZero() && o.fits(mostPackets) {
+		return launchSpread(q, kernel, g, most, o, args)
+	}
+	g.X = min(g.X, most)
+	return o.after(q, cuda.Launch(q, kernel, g, args))
+}
+
+// after launches the exchange, if there is one, behind an op that has been launched with this error.
+func (o Exchange) after(q *cuda.Queue, err error) error {
+	if err != nil || o.IsZero() {
+		return err
+	}
+	return o.CUDA(q)
 }

@@ -23,12 +23,14 @@ struct ExpertGates {
 	const Args &o;
 
 	__device__ __forceinline__ void prepare(int, int, int) {}
-	// store stores an output of an expert's gate and up for a place.
-	__device__ __forceinline__ void store(int expert, int at, int place, const float (&y)[2]) const {
+	static constexpr bool ADDS = false; // spread.cuh
+	__device__ __forceinline__ int outputs() const { return o.inner; }
+	// result returns an output of an expert's gate and up.
+	__device__ __forceinline__ float result(int expert, int at, const float (&y)[2]) const {
 		const int bias = expert * o.inner + at;
 		const float gate = o.gateBias ? __fadd_rn(y[0], o.gateBias[bias]) : y[0];
 		const float up = o.upBias ? __fadd_rn(y[1], o.upBias[bias]) : y[1];
-		o.out[(size_t)place * o.inner + at] = gated(gate, up);
+		return gated(gate, up);
 	}
 	// A comparison with what is not a number is false, so that stays what it is.
 	__device__ __forceinline__ float gated(float gate, float up) const {
@@ -63,7 +65,8 @@ struct ExpertGateUp : ExpertGates {
 		return {r ? o.up : o.gate, segment.expert * (o.inner / 16) + unit};
 	}
 	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[2]) const {
-		store(segment.expert, unit * 16 + row, segment.place[t], y);
+		const int at = unit * 16 + row;
+		o.out[(size_t)segment.place[t] * o.inner + at] = result(segment.expert, at, y);
 	}
 };
 
@@ -87,9 +90,11 @@ struct ExpertGateUpOne : ExpertGates {
 	__device__ __forceinline__ RowTile row_tile(int unit, int r) const {
 		return {r ? o.up : o.gate, ranks.expert[unit / tiles] * tiles + unit % tiles};
 	}
-	__device__ __forceinline__ void finish(int unit, int row, int, const float (&y)[2]) const {
-		const int rank = unit / tiles;
-		store(ranks.expert[rank], unit % tiles * 16 + row, rank, y);
+	__device__ __forceinline__ float value(int unit, int row, int, const float (&y)[2]) const {
+		return result(ranks.expert[unit / tiles], unit % tiles * 16 + row, y);
+	}
+	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[2]) const {
+		o.out[(size_t)(unit / tiles) * o.inner + unit % tiles * 16 + row] = value(unit, row, t, y);
 	}
 };
 
@@ -101,6 +106,7 @@ struct ExpertDownArgs {
 	float *x;          // in and out: [hidden]; of a step of one row alone
 	ChosenArgs chosen;
 	int32_t hidden, used;
+	int32_t stores, unused; // stores: x holds nothing before
 };
 
 // ExpertDown: Results[place][r] = weight (W_e[r]·In[place] + bias_e[r]). A unit is one row tile.
@@ -140,6 +146,16 @@ REEL_EXPERTS(reel_expert_down, ExpertDown)
 
 REEL_OP_KERNEL(reel_expert_gateup_bf16_one, ExpertGateUpOne, FEW_ROWS_THREADS, 2, (expert_gemv<ExpertGateUpOne, BF16, 4>(a)))
 REEL_OP_KERNEL(reel_expert_gateup_f16_one, ExpertGateUpOne, FEW_ROWS_THREADS, 2, (expert_gemv<ExpertGateUpOne, F16, 4>(a)))
+#if __CUDA_ARCH__ >= 900
+#define REEL_GATES_BLOCKS 2
+#else
+#define REEL_GATES_BLOCKS 1 // for registers
+#endif
+#define REEL_EXPERT_GATES_SPREAD(name, D)                                                                      \
+	REEL_KERNEL(name, FEW_ROWS_THREADS, REEL_GATES_BLOCKS, (expert_gemv_spread<ExpertGateUpOne, D, 4>(a)), \
+	            const __grid_constant__ SpreadArgs<ExpertGateUpOne> a)
+REEL_EXPERT_GATES_SPREAD(reel_expert_gateup_bf16_one_spread, BF16)
+REEL_EXPERT_GATES_SPREAD(reel_expert_gateup_f16_one_spread, F16)
 REEL_FORMATS(REEL_EXPERT_CODES, reel_expert_gateup, ExpertGateUpOne, _one)
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -149,6 +165,10 @@ REEL_FORMATS(REEL_EXPERT_CODES, reel_expert_gateup, ExpertGateUpOne, _one)
 REEL_FORMATS(REEL_EXPERT_RING, reel_expert_gateup, ExpertGateUp, _ring)
 REEL_FORMATS(REEL_EXPERT_RING, reel_expert_gateup, ExpertGateUpOne, _ring_one)
 REEL_FORMATS(REEL_EXPERT_RING, reel_expert_down, ExpertDown, _ring)
+#define REEL_EXPERT_RING_SPREAD(format, F, name, Op)                                                           \
+	REEL_KERNEL(name##_##format##_ring_one_spread, (ExpertRing<Op, F>::THREADS), 1, (expert_ring_spread<Op, F>(a)), \
+	            const __grid_constant__ SpreadCodesArgs<Op> a)
+REEL_FORMATS(REEL_EXPERT_RING_SPREAD, reel_expert_gateup, ExpertGateUpOne)
 #endif
 
 // The down projection of a step of one row is one kernel: X[r] += Σ_k weight_k (W_e(k)[r]·In[k] + bias), in the order
@@ -157,19 +177,78 @@ REEL_FORMATS(REEL_EXPERT_RING, reel_expert_down, ExpertDown, _ring)
 // The choice is older than the gates, which wait for it before they let this kernel start. So it reads the choice and
 // starts its loads of weights before it waits for the gates, beside the last of them.
 
-// finish_one adds the partial sums of all experts, which `sum` adds for a rank, to row `row` of the block.
-template <class Sum>
-__device__ __forceinline__ void finish_one(const ExpertDownArgs &o, const Ranks &ranks, int row, Sum sum) {
-	const int at = blockIdx.x * 16 + row;
-	float all = 0;
-	for (int k = 0; k < o.used; k++) {
-		const float y = sum(k);
-		const float v = __fmul_rn(o.chosen.weights[k],
-			o.bias ? __fadd_rn(y, o.bias[ranks.expert[k] * o.hidden + at]) : y);
-		all = k ? __fadd_rn(all, v) : v;
+// AddToX is where the sums of a row's experts go: to the residual stream.
+struct AddToX {
+	float *const x;
+	const bool stores;
+	float old;
+
+	__device__ __forceinline__ AddToX(const ExpertDownArgs &o) : x(o.x), stores(o.stores), old(0) {}
+	__device__ __forceinline__ void before_wait(int at) { old = stores ? 0 : x[at]; }
+	__device__ __forceinline__ void after_wait() {}
+	__device__ __forceinline__ void finish(int at, float sum) const { x[at] = __fadd_rn(old, sum); }
+	__device__ __forceinline__ void skip(int at) const {
+		if (stores) x[at] = 0;
 	}
-	o.x[at] = __fadd_rn(o.x[at], all);
-}
+};
+
+// AddOnRanks is the same for the residual streams of all ranks, of which this one adds to a part.
+struct AddOnRanks {
+	const Spread &to;
+	float old;
+	uint32_t number; // of the exchange
+
+	__device__ __forceinline__ AddOnRanks(const Spread &to) : to(to), old(0), number(0) {}
+	__device__ __forceinline__ int column(int at) const { return to.start(to.packets.rank) + at; }
+	__device__ __forceinline__ void before_wait(int at) { old = to.x[column(at)]; }
+	__device__ __forceinline__ void after_wait() { number = to.packets.number(); }
+	__device__ __forceinline__ void finish(int at, float sum) const { give(column(at), __fadd_rn(old, sum)); }
+	__device__ __forceinline__ void skip(int at) const { give(column(at), old); }
+	__device__ __forceinline__ void give(int column, float v) const {
+		if (column < to.begin(to.packets.rank)) return; // another rank's
+		to.x[column] = v;
+		to.packets.send(number, column, v);
+	}
+};
+
+// DownResult is a thread's part of the end of a block: thread 16k + r has the result of expert k for row r of the block's
+// tile, and the first 16 add those of all experts. What it needs beside sums is older than the gates. live: the row is
+// none of padding, so that its experts have been chosen.
+template <class To> struct DownResult {
+	const ExpertDownArgs &o;
+	const int row, rank, at;
+	const bool exists;
+	float weight, bias;
+	To to;
+
+	__device__ __forceinline__ DownResult(const ExpertDownArgs &o, const To &to, bool live)
+		: o(o), row(threadIdx.x % 16), rank(threadIdx.x / 16), at(blockIdx.x * 16 + row), exists(rank < o.used), weight(0),
+		  bias(0), to(to) {
+		if (!exists) return;
+		weight = o.chosen.weights[rank];
+		if (o.bias && live) bias = o.bias[o.chosen.expert[rank] * o.hidden + at];
+		if (rank == 0) this->to.before_wait(at);
+	}
+	__device__ __forceinline__ void after_wait() {
+		if (rank == 0) to.after_wait();
+	}
+	// finish adds the results; y is this thread's sum. weighted is shared, float [used][stride] with 16 columns. THREADS
+	// threads call it (sync_threads).
+	template <int THREADS> __device__ __forceinline__ void finish(float y, float *weighted, int stride) const {
+		if (exists) weighted[rank * stride + row] = __fmul_rn(weight, o.bias ? __fadd_rn(y, bias) : y);
+		sync_threads<THREADS>();
+		if (rank > 0) return;
+		float all = weighted[row];
+		for (int k = 1; k < o.used; k++) all = __fadd_rn(all, weighted[k * stride + row]);
+		to.finish(at, all);
+	}
+	// skip waits, and ends the block of a row of padding.
+	__device__ __forceinline__ void skip() {
+		begin_product<false, true>();
+		after_wait();
+		if (rank == 0) to.skip(at);
+	}
+};
 
 // ExpertDownOne is a thread's part of it over weights of 16 bits. The block's warps are the partial sums
 // (operands.cuh); a warp goes through its K blocks of all experts without a stop, with the weights of AHEAD in flight.
@@ -259,29 +338,39 @@ template <class D> struct ExpertDownOne {
 	}
 };
 
-template <class D> __device__ __forceinline__ void expert_down_one(const ExpertDownArgs &a) {
+template <class D, class To> __device__ __forceinline__ void expert_down_one(const ExpertDownArgs &a, const To &to) {
 	extern __shared__ float4 downShared[]; // rows of In, then partial sums
 	float *const partials = reinterpret_cast<float *>(downShared + a.used * (a.in.cols / 4));
 	const Ranks &ranks = Ranks::find<0>(a.chosen, a.in);
-	if (ranks.in.n == 0) return begin_product<false, true>(); // a row of padding
+	DownResult<To> result(a, to, ranks.in.n);
+	if (ranks.in.n == 0) return result.skip();
 	ExpertDownOne<D> one(a, ranks);
 	begin_product<false, true>();
+	result.after_wait();
 	one.round(downShared);
 	one.run(downShared, partials);
-	if (const int row = threadIdx.x; row < 16)
-		finish_one(a, ranks, row, [&](int k) { return sum_in_order(partials + k * PARTIALS * 16 + row, 16); });
+	float *const mine = partials + result.rank * PARTIALS * 16 + result.row;
+	result.template finish<0>(result.exists ? sum_in_order(mine, 16) : 0, partials, PARTIALS * 16);
 }
-REEL_OP_KERNEL(reel_expert_down_bf16_one, ExpertDown, FEW_ROWS_THREADS, 1, (expert_down_one<BF16>(a)))
-REEL_OP_KERNEL(reel_expert_down_f16_one, ExpertDown, FEW_ROWS_THREADS, 1, (expert_down_one<F16>(a)))
+// expert_down_one_spread sends the results to all ranks.
+template <class D> __device__ __forceinline__ void expert_down_one_spread(const SpreadArgs<ExpertDown> &a) {
+	spread(a, [&] { expert_down_one<D>(a.op, AddOnRanks(a.to)); });
+}
+#define REEL_EXPERT_DOWN_ONE(format, D)                                                                               \
+	REEL_OP_KERNEL(reel_expert_down_##format##_one, ExpertDown, FEW_ROWS_THREADS, 1, (expert_down_one<D>(a, AddToX(a)))) \
+	REEL_KERNEL(reel_expert_down_##format##_one_spread, FEW_ROWS_THREADS, 1, (expert_down_one_spread<D>(a)),             \
+	            const __grid_constant__ SpreadArgs<ExpertDown> a)
+REEL_EXPERT_DOWN_ONE(bf16, BF16)
+REEL_EXPERT_DOWN_ONE(f16, F16)
 
 // expert_down_codes_one is the same over quantised weights, of at most 8 experts. A warp has one partial sum
 // (codes_multiply.cuh) of every few experts, and only as many partial sums have warps as there are bricks.
-template <class F> __device__ __forceinline__ void expert_down_codes_one(const ExpertDownArgs &a) {
+template <class F, class To> __device__ __forceinline__ void expert_down_codes_one(const ExpertDownArgs &a, const To &to) {
 	constexpr int SUMS = Sums<F>::NEEDED ? Sums<F>::COLUMNS : 0, PART = 16, RANK = CODE_PARTS * PART;
 	__shared__ float partials[TOKEN_TILE * RANK], squares[TOKEN_TILE][PARTIALS]; // squares: of rows with norms, not here
 	extern __shared__ uint4 roundedRows[];
 	const Ranks &ranks = Ranks::find<0>(a.chosen, a.in);
-	if (ranks.in.n == 0) return begin_product<false, true>(); // a row of padding
+	if (ranks.in.n == 0) return DownResult<To>(a, to, false).skip();
 	const int bricks = F::bricks(a.in.cols), parts = min(CODE_PARTS, bricks), apart = CODES_WARPS / parts;
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = warp % parts, first = warp / parts;
 	const auto tile = [&](int rank) {
@@ -310,14 +399,21 @@ template <class F> __device__ __forceinline__ void expert_down_codes_one(const E
 		from = following;
 	}
 	__syncthreads();
-	if (const int row = threadIdx.x; row < 16)
-		finish_one(a, ranks, row, [&](int k) {
-			return __fmul_rn(Sums<F>::RESTORE, sum_of_first(partials + k * RANK + row, PART, parts));
-		});
+	DownResult<To> result(a, to, true); // now: there were no registers before
+	result.after_wait();
+	const float *const mine = partials + result.rank * RANK + result.row;
+	result.template finish<0>(
+		result.exists ? __fmul_rn(Sums<F>::RESTORE, sum_of_first(mine, PART, parts)) : 0, partials, RANK);
 }
-#define REEL_EXPERT_DOWN_ONE(format, F) \
-	REEL_OP_KERNEL(reel_expert_down_##format##_one, ExpertDown, CODES_WARPS * 32, 1, (expert_down_codes_one<F>(a)))
-REEL_FORMATS(REEL_EXPERT_DOWN_ONE)
+template <class F> __device__ __forceinline__ void expert_down_codes_one_spread(const SpreadArgs<ExpertDown> &a) {
+	spread(a, [&] { expert_down_codes_one<F>(a.op, AddOnRanks(a.to)); });
+}
+#define REEL_EXPERT_DOWN_CODES(format, F)                                                                          \
+	REEL_OP_KERNEL(reel_expert_down_##format##_one, ExpertDown, CODES_WARPS * 32, 1,                               \
+	               (expert_down_codes_one<F>(a, AddToX(a))))                                                       \
+	REEL_KERNEL(reel_expert_down_##format##_one_spread, CODES_WARPS * 32, 1, (expert_down_codes_one_spread<F>(a)), \
+	            const __grid_constant__ SpreadArgs<ExpertDown> a)
+REEL_FORMATS(REEL_EXPERT_DOWN_CODES)
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // expert_down_ring_one is the same on Hopper, of up to 8 experts. A producer thread copies the row tile of each expert to
@@ -352,26 +448,15 @@ template <class F> struct ExpertDownRing {
 			ring.fill(p, from);
 		}
 	}
-	__device__ __forceinline__ void consume() {
-		const int row = threadIdx.x % 16, rank = threadIdx.x / 16, at = blockIdx.x * 16 + row;
-		const bool finishes = rank < a.used;
-		float weight = 0, bias = 0, old = 0; // those of the choice and X are older than the gates too
-		if (finishes) {
-			weight = a.chosen.weights[rank];
-			if (a.bias) bias = a.bias[a.chosen.expert[rank] * a.hidden + at];
-			if (rank == 0) old = a.x[at];
-		}
+	template <class To> __device__ __forceinline__ void consume(const To &to) {
+		DownResult<To> result(a, to, true);
 		begin_product<false, true>();
+		result.after_wait();
 		multiply();
-		if (finishes) {
-			const float y = __fmul_rn(Sums<F>::RESTORE, sum_of_first(&shared.partials[rank][0][row], 16, parts));
-			shared.weighted[rank][row] = __fmul_rn(weight, a.bias ? __fadd_rn(y, bias) : y);
-		}
-		named_barrier_sync<CONSUMERS>(1);
-		if (rank > 0) return;
-		float all = shared.weighted[0][row];
-		for (int k = 1; k < a.used; k++) all = __fadd_rn(all, shared.weighted[k][row]);
-		a.x[at] = __fadd_rn(old, all);
+		float y = 0;
+		if (result.exists)
+			y = __fmul_rn(Sums<F>::RESTORE, sum_of_first(&shared.partials[result.rank][0][result.row], 16, parts));
+		result.template finish<CONSUMERS>(y, shared.weighted[0], 16);
 	}
 	// multiply leaves the partial sums of all experts in shared memory.
 	__device__ __forceinline__ void multiply() {
@@ -397,21 +482,27 @@ template <class F> struct ExpertDownRing {
 	}
 };
 
-template <class F> __device__ __forceinline__ void expert_down_ring_one(const CodesArgs<ExpertDown> &args) {
+template <class F, class To>
+__device__ __forceinline__ void expert_down_ring_one(const CodesArgs<ExpertDown> &args, const To &to) {
 	using Block = ExpertDownRing<F>;
 	__shared__ typename Block::Shared shared;
 	extern __shared__ uint4 roundedRows[];
 	Block b(args, shared, reinterpret_cast<char *>(roundedRows));
-	if (*b.a.chosen.count == 0) return begin_product<false, true>(); // a row of padding
+	if (*b.a.chosen.count == 0) return DownResult<To>(b.a, to, false).skip();
 	if (threadIdx.x == Block::CONSUMERS) b.ring.start(b.parts);
 	__syncthreads();
-	if (threadIdx.x < Block::CONSUMERS) return b.consume();
+	if (threadIdx.x < Block::CONSUMERS) return b.consume(to);
 	if (elect_one()) b.produce();
 	begin_product<false, true>();
 }
+template <class F> __device__ __forceinline__ void expert_down_ring_one_spread(const SpreadCodesArgs<ExpertDown> &a) {
+	spread(a, [&] { expert_down_ring_one<F>(a.op, AddOnRanks(a.to)); });
+}
 #define REEL_EXPERT_DOWN_RING(format, F)                                                                      \
-	REEL_KERNEL(reel_expert_down_##format##_ring_one, (ExpertDownRing<F>::THREADS), (ExpertDownRing<F>::BLOCKS), (expert_down_ring_one<F>(a)), \
-	            const __grid_constant__ CodesArgs<ExpertDown> a)
+	REEL_KERNEL(reel_expert_down_##format##_ring_one, (ExpertDownRing<F>::THREADS), (ExpertDownRing<F>::BLOCKS),  \
+	            (expert_down_ring_one<F>(a, AddToX(a.op))), const __grid_constant__ CodesArgs<ExpertDown> a)           \
+	REEL_KERNEL(reel_expert_down_##format##_ring_one_spread, (ExpertDownRing<F>::THREADS), (ExpertDownRing<F>::BLOCKS), \
+	            (expert_down_ring_one_spread<F>(a)), const __grid_constant__ SpreadCodesArgs<ExpertDown> a)
 REEL_FORMATS(REEL_EXPERT_DOWN_RING)
 #endif
 
@@ -420,16 +511,38 @@ struct ExpertSumArgs {
 	const int32_t *rows;  // [T], or null; -1: the row is left as it is
 	float *x;             // in and out: [T][cols]
 	int32_t cols, used;
+	int32_t stores, unused; // stores: x holds nothing before
 };
 
-// X[t] += Σ_k results[t][k], in the order of k. A thread adds four columns of row blockIdx.y.
+// expert_sum returns Σ_k results[t][k] in the order of k, of V columns from `column` on.
+template <class T> __device__ __forceinline__ T expert_sum(const ExpertSumArgs &a, int t, int column) {
+	const float *const from = a.results + (size_t)t * a.used * a.cols + column;
+	T sum = *reinterpret_cast<const T *>(from);
+	for (int k = 1; k < a.used; k++) sum = add(sum, *reinterpret_cast<const T *>(from + (size_t)k * a.cols));
+	return sum;
+}
+
+// X[t] += the sum of a row's experts. A thread adds four columns of row blockIdx.y.
 extern "C" __global__ void reel_expert_sum(const __grid_constant__ ExpertSumArgs a) {
 	pdl_begin();
 	const int t = blockIdx.y, column = (blockIdx.x * blockDim.x + threadIdx.x) * 4;
-	if (a.rows && a.rows[t] < 0 || column >= a.cols) return;
-	const float *from = a.results + (size_t)t * a.used * a.cols + column;
-	float4 sum = load_activation(from);
-	for (int k = 1; k < a.used; k++) sum = add(sum, load_activation(from + (size_t)k * a.cols));
+	if (column >= a.cols) return;
+	const bool padding = a.rows && a.rows[t] < 0;
+	if (padding && !a.stores) return;
+	const float4 sum = padding ? float4{} : expert_sum<float4>(a, t, column);
 	float4 *const x = reinterpret_cast<float4 *>(a.x + (size_t)t * a.cols + column);
-	*x = add(*x, sum);
+	*x = a.stores ? add(float4{}, sum) : add(*x, sum);
+}
+
+struct ExpertSumSpreadArgs {
+	ExpertSumArgs sum; // of this rank's columns
+	Spread to;
+};
+
+// The same for the residual streams of all ranks.
+extern "C" __global__ void __launch_bounds__(512) reel_expert_sum_spread(const __grid_constant__ ExpertSumSpreadArgs a) {
+	exchange_packets(a.to, [&](int row, int column) {
+		if (a.sum.rows && a.sum.rows[row] < 0) return float2{};
+		return expert_sum<float2>(a.sum, row, column - a.to.start(a.to.packets.rank));
+	});
 }

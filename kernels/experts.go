@@ -28,6 +28,8 @@ type ExpertGateUp struct {
 	Eps              float32
 	T                int
 	Class            Class
+	// Spread is the exchange of the results, T*Used rows of inner columns, between ranks; or none.
+	Spread Exchange
 	// HandsOver leaves the results rounded in Workspace.Gated, not in Out, where the kernels of a prompt can. The same
 	// Workspace, T and Class are those of the down projection, whose InputIsRounded is set (ExpertsHandOver).
 	HandsOver bool
@@ -45,6 +47,10 @@ type ExpertDown struct {
 	Workspace ExpertWorkspace
 	T         int
 	Class     Class
+	Store     bool // X holds nothing before
+	// Spread is the exchange of X between ranks, or none; with Store and an X of its own. The op's X may then be left as
+	// it is.
+	Spread Exchange
 	// InputIsRounded: the gates left In rounded in Workspace.Gated, where the kernels of a prompt can.
 	InputIsRounded bool
 }
@@ -76,9 +82,9 @@ func (o ExpertGateUp) Check() error {
 		return err
 	}
 	hidden, places := o.Gate.Cols, o.T*o.Chosen.Used
-	err := errors.Join(o.Gate.check("gate", o.Gate.Rows, hidden), o.Up.check("up", o.Gate.Rows, hidden),
-		checkRowIndex(o.RowIndex, o.T, o.Class), checkBuffers(need{"x", o.X, o.T * hidden},
-			need{"norm", o.Norm, hidden}, need{"out", o.Out, places * o.inner()}))
+	err := errors.Join(o.Spread.checkSpread(o.Out, places, o.inner()), o.Gate.check("gate", o.Gate.Rows, hidden),
+		o.Up.check("up", o.Gate.Rows, hidden), checkRowIndex(o.RowIndex, o.T, o.Class),
+		checkBuffers(need{"x", o.X, o.T * hidden}, need{"norm", o.Norm, hidden}, need{"out", o.Out, places * o.inner()}))
 	for _, b := range []device.Buffer{o.GateBias, o.UpBias} {
 		if !b.IsZero() {
 			err = errors.Join(err, checkBuffers(need{"bias of experts", b, o.Gate.Rows}))
@@ -92,7 +98,11 @@ func (o ExpertDown) Check() error {
 	if err := errors.Join(o.Chosen.check(o.T), checkStack(o.Down, o.Chosen)); err != nil {
 		return err
 	}
-	err := errors.Join(o.Down.check("down", o.Down.Rows, o.Down.Cols), checkRowIndex(o.RowIndex, o.T, o.Class),
+	if !o.Spread.IsZero() && (!o.Store || o.Spread.X.IsZero()) {
+		return fmt.Errorf("%w: an exchange of sums that experts are not added to", device.ErrBadShape)
+	}
+	err := errors.Join(o.Spread.checkSpread(o.X, o.T, o.hidden()), o.Down.check("down", o.Down.Rows, o.Down.Cols),
+		checkRowIndex(o.RowIndex, o.T, o.Class),
 		checkBuffers(need{"in", o.In, o.T * o.Chosen.Used * o.Down.Cols}, need{"x", o.X, o.T * o.hidden()}))
 	if !o.Bias.IsZero() {
 		err = errors.Join(err, checkBuffers(need{"bias of experts", o.Bias, o.Down.Rows}))
@@ -145,6 +155,7 @@ func (o ExpertGateUp) Host(h *device.Host) {
 	for _, s := range [][]float32{up, gate, in, n} {
 		h.Return(s)
 	}
+	o.Spread.spread(h)
 }
 
 // expert computes results begin to end of expert e for rows of in, and leaves them in gate.
@@ -224,12 +235,16 @@ func (o ExpertDown) Host(h *device.Host) {
 			}
 		}
 	}
+	if o.Store {
+		clear(x[:o.T*hidden])
+	}
 	for t := range T {
 		addRanks(x[t*hidden:(t+1)*hidden], results[t*used*hidden:(t+1)*used*hidden])
 	}
 	for _, s := range [][]float32{results, sum, in} {
 		h.Return(s)
 	}
+	o.Spread.spread(h)
 }
 
 // weigh writes weight·(sum + Bias_e).

@@ -85,7 +85,7 @@ func (o ExpertGateUp) CUDA(q *cuda.Queue) error {
 		linear *= clampedSlope
 	}
 	if done, err := o.grouped(q, float32(linear)); done || err != nil {
-		return err
+		return o.Spread.after(q, err)
 	}
 	if err := o.Chosen.sortPlaces(q, o.RowIndex, o.T); err != nil {
 		return err
@@ -96,15 +96,15 @@ func (o ExpertGateUp) CUDA(q *cuda.Queue) error {
 		linear: float32(linear), limit: o.Limit, inner: int32(o.inner())}
 	p := expertLaunch{name: "reel_expert_gateup", w: o.Gate, cols: o.Gate.Cols, units: tilesOf(o.inner()), tiles: 2,
 		T: o.T, chosen: o.Chosen}
-	if done, err := p.gatesOfOne(q, args); done || err != nil {
+	if done, err := p.gatesOfOne(q, args, o.Spread); done || err != nil {
 		return err
 	}
-	return launchExperts(q, p, args)
+	return o.Spread.after(q, launchExperts(q, p, args))
 }
 
-// gatesOfOne launches the kernel for one row, whose blocks take units of all its experts in turn, if there is one row
-// and it fits into shared memory.
-func (p expertLaunch) gatesOfOne(q *cuda.Queue, args expertGateUpArgs) (done bool, err error) {
+// gatesOfOne launches the kernel for one row, whose blocks take units of all its experts in turn, and the exchange of its
+// results, if there is one row and it fits into shared memory.
+func (p expertLaunch) gatesOfOne(q *cuda.Queue, args expertGateUpArgs, spread Exchange) (done bool, err error) {
 	units := p.units * p.chosen.Used
 	if p.T != 1 || p.w.Rows/p.chosen.Experts%tileRows != 0 {
 		return false, nil
@@ -113,22 +113,24 @@ func (p expertLaunch) gatesOfOne(q *cuda.Queue, args expertGateUpArgs) (done boo
 		Dependent: tune.DependentLaunch}
 	if p.w.DType.Quantised() {
 		if stages, shared := expertRing(p.w.DType, p.cols, 1, p.tiles); stages > 0 && hopper(q) && tune.CodesRing {
-			return true, launchRing(q, p, "_ring_one", shared,
+			g.Threads, g.Shared = expertRingThreads, shared
+			return true, launchSpreadOrThen(q, p.name+formats[p.w.DType].kernel+"_ring_one", g, g.X, spread,
 				codesArgs[expertGateUpArgs]{op: args, units: int32(units), atOnce: 1, stages: int32(stages)})
 		}
 		row, sums := codesRowBytes(p.w.DType, p.cols)
 		if g.Shared = row + sums; g.Shared > sharedMemory(q)-codesStatic {
 			return false, nil
 		}
-		return true, cuda.Launch(q, p.name+formats[p.w.DType].kernel+"_one", g,
-			codesArgs[expertGateUpArgs]{op: args, units: int32(units), atOnce: 1})
+		return true, spread.after(q, cuda.Launch(q, p.name+formats[p.w.DType].kernel+"_one", g,
+			codesArgs[expertGateUpArgs]{op: args, units: int32(units), atOnce: 1}))
 	}
-	g.X, g.Shared = min(units, 2*q.SMs(), tune.MaxPersistentBlocks), 8*p.cols // two blocks on an SM
+	g.X, g.Shared = units, 8*p.cols
 	kind, err := elementsOf(p.w)
 	if g.Shared > gemvShared || err != nil {
 		return false, err
 	}
-	return true, cuda.Launch(q, p.name+kind+"_one", g, args)
+	most := min(2*q.SMs(), tune.MaxPersistentBlocks) // two blocks on an SM
+	return true, launchSpreadOrThen(q, p.name+kind+"_one", g, most, spread, args)
 }
 
 // CUDA launches a product whose units are tiles of 16 outputs of an expert, then the sum of each row's experts; of one
@@ -140,7 +142,8 @@ func (o ExpertDown) CUDA(q *cuda.Queue) error {
 	}
 	args := expertDownArgs{w: q.Address(o.Down.Data), bias: q.Address(o.Bias),
 		in: activations{x: q.Address(o.In), cols: int32(o.Down.Cols)}, results: q.Address(o.Workspace.Results),
-		x: q.Address(o.X), chosen: o.Chosen.segmentArgs(q, o.T), hidden: int32(hidden), used: int32(o.Chosen.Used)}
+		x: q.Address(o.X), chosen: o.Chosen.segmentArgs(q, o.T), hidden: int32(hidden), used: int32(o.Chosen.Used),
+		stores: flag(o.Store)}
 	if done, err := o.ringOfOne(q, args); done || err != nil {
 		return err
 	}
@@ -150,17 +153,31 @@ func (o ExpertDown) CUDA(q *cuda.Queue) error {
 				return err
 			}
 		}
-		return cuda.Launch(q, "reel_expert_down"+formats[o.Down.DType].kernel+"_one", cuda.Grid{X: tilesOf(hidden),
-			Threads: gemv.threads, Shared: shared, Dependent: tune.DependentLaunch}, args)
+		return launchDownOfOne(q, o, "_one", cuda.Grid{Threads: gemv.threads, Shared: shared}, args)
 	}
 	if err := o.products(q, args); err != nil {
 		return err
 	}
-	perBlock := 4 * elementThreads
-	return cuda.Launch(q, "reel_expert_sum", cuda.Grid{X: (hidden + perBlock - 1) / perBlock, Y: o.T,
-		Threads: elementThreads, Dependent: tune.DependentLaunch},
-		expertSumArgs{results: args.results, rows: q.Address(o.RowIndex), x: q.Address(o.X), cols: int32(hidden),
-			used: int32(o.Chosen.Used)})
+	return o.sum(q, expertSumArgs{results: args.results, rows: q.Address(o.RowIndex), x: args.x, cols: args.hidden,
+		used: args.used, stores: args.stores})
+}
+
+// launchDownOfOne launches a kernel of one row, which has a block for each row tile, and the exchange of its sums.
+func launchDownOfOne[T any](q *cuda.Queue, o ExpertDown, suffix string, g cuda.Grid, args T) error {
+	g.X, g.Dependent = tilesOf(o.hidden()), tune.DependentLaunch
+	return launchSpreadOrThen(q, "reel_expert_down"+formats[o.Down.DType].kernel+suffix, g, math.MaxInt32, o.Spread, args)
+}
+
+// sum launches the kernel that adds up the results of each row's experts, and the exchange of the sums: in one kernel if
+// it can go as packets.
+func (o ExpertDown) sum(q *cuda.Queue, args expertSumArgs) error {
+	g := cuda.Grid{Threads: exchangeThreads, Dependent: tune.DependentLaunch}
+	if s := o.Spread; !s.IsZero() && s.fits(mostPackets) {
+		g.X = min(device.SignalBlocks, splitsOf(s.T*s.PartCols/2, exchangeThreads))
+		return cuda.Launch(q, "reel_expert_sum_spread", g, expertSumSpreadArgs{sum: args, to: s.to(q, 0, s.T)})
+	}
+	g.X, g.Y, g.Threads = splitsOf(int(args.cols), 4*elementThreads), o.T, elementThreads
+	return o.Spread.after(q, cuda.Launch(q, "reel_expert_sum", g, args))
 }
 
 // ringOfOne launches the kernel of one row with a ring, if there is one row over quantised weights and it fits.
@@ -174,8 +191,7 @@ func (o ExpertDown) ringOfOne(q *cuda.Queue, args expertDownArgs) (done bool, er
 	if stages == 0 {
 		return false, nil
 	}
-	return true, cuda.Launch(q, "reel_expert_down"+formats[d].kernel+"_ring_one", cuda.Grid{X: tilesOf(hidden),
-		Threads: downRingThreads, Shared: shared, AllShared: true, Dependent: tune.DependentLaunch},
+	return true, launchDownOfOne(q, o, "_ring_one", cuda.Grid{Threads: downRingThreads, Shared: shared, AllShared: true},
 		codesArgs[expertDownArgs]{op: args, stages: int32(stages)})
 }
 

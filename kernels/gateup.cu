@@ -30,6 +30,7 @@ struct GateUp {
 	__device__ __forceinline__ int units() const { return (o.inner + 15) / 16; }
 	__device__ __forceinline__ RowTile row_tile(int unit, int r) const { return {r ? o.up : o.gate, unit}; }
 	__device__ __forceinline__ void prepare(int, int, int) {}
+	static constexpr bool ADDS = false; // spread.cuh
 	__device__ __forceinline__ int outputs() const { return o.inner; }
 	__device__ __forceinline__ float value(int, int, int, const float (&y)[2]) const { return gated(o, y[0], y[1]); }
 	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[2]) const {

@@ -37,6 +37,7 @@ struct Projection {
 		old = o.stores ? 0 : *out(unit, row, t);
 		if (o.bias) old = __fadd_rn(old, o.bias[unit * 16 + row]);
 	}
+	static constexpr bool ADDS = true; // spread.cuh
 	__device__ __forceinline__ int outputs() const { return o.rows; }
 	__device__ __forceinline__ float value(int, int, int, const float (&y)[1]) const { return __fadd_rn(0, y[0]); }
 	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[1]) const {

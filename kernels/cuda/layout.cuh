@@ -120,15 +120,15 @@ REEL_FIELD(ChosenArgs, row, 32);
 REEL_FIELD(ChosenArgs, segments, 40);
 REEL_FIELD(ChosenArgs, places, 44);
 
-REEL_SIZE(CodesArgs<ExpertDown>, 168);
+REEL_SIZE(CodesArgs<ExpertDown>, 176);
 REEL_FIELD(CodesArgs<ExpertDown>, op, 0);
-REEL_FIELD(CodesArgs<ExpertDown>, rows, 128);
-REEL_FIELD(CodesArgs<ExpertDown>, scales, 136);
-REEL_FIELD(CodesArgs<ExpertDown>, sums, 144);
-REEL_FIELD(CodesArgs<ExpertDown>, first, 152);
-REEL_FIELD(CodesArgs<ExpertDown>, units, 156);
-REEL_FIELD(CodesArgs<ExpertDown>, at_once, 160);
-REEL_FIELD(CodesArgs<ExpertDown>, stages, 164);
+REEL_FIELD(CodesArgs<ExpertDown>, rows, 136);
+REEL_FIELD(CodesArgs<ExpertDown>, scales, 144);
+REEL_FIELD(CodesArgs<ExpertDown>, sums, 152);
+REEL_FIELD(CodesArgs<ExpertDown>, first, 160);
+REEL_FIELD(CodesArgs<ExpertDown>, units, 164);
+REEL_FIELD(CodesArgs<ExpertDown>, at_once, 168);
+REEL_FIELD(CodesArgs<ExpertDown>, stages, 172);
 
 REEL_SIZE(CodesArgs<ExpertGateUp>, 184);
 REEL_FIELD(CodesArgs<ExpertGateUp>, op, 0);
@@ -291,7 +291,7 @@ REEL_FIELD(ExchangePacketsArgs, to, 8);
 REEL_FIELD(ExchangePacketsArgs, stride, 136);
 REEL_FIELD(ExchangePacketsArgs, unused, 140);
 
-REEL_SIZE(ExpertDownArgs, 128);
+REEL_SIZE(ExpertDownArgs, 136);
 REEL_FIELD(ExpertDownArgs, w, 0);
 REEL_FIELD(ExpertDownArgs, bias, 8);
 REEL_FIELD(ExpertDownArgs, in, 16);
@@ -300,6 +300,8 @@ REEL_FIELD(ExpertDownArgs, x, 64);
 REEL_FIELD(ExpertDownArgs, chosen, 72);
 REEL_FIELD(ExpertDownArgs, hidden, 120);
 REEL_FIELD(ExpertDownArgs, used, 124);
+REEL_FIELD(ExpertDownArgs, stores, 128);
+REEL_FIELD(ExpertDownArgs, unused, 132);
 
 REEL_SIZE(ExpertGateUpArgs, 144);
 REEL_FIELD(ExpertGateUpArgs, gate, 0);
@@ -314,12 +316,18 @@ REEL_FIELD(ExpertGateUpArgs, limit, 132);
 REEL_FIELD(ExpertGateUpArgs, inner, 136);
 REEL_FIELD(ExpertGateUpArgs, unused, 140);
 
-REEL_SIZE(ExpertSumArgs, 32);
+REEL_SIZE(ExpertSumArgs, 40);
 REEL_FIELD(ExpertSumArgs, results, 0);
 REEL_FIELD(ExpertSumArgs, rows, 8);
 REEL_FIELD(ExpertSumArgs, x, 16);
 REEL_FIELD(ExpertSumArgs, cols, 24);
 REEL_FIELD(ExpertSumArgs, used, 28);
+REEL_FIELD(ExpertSumArgs, stores, 32);
+REEL_FIELD(ExpertSumArgs, unused, 36);
+
+REEL_SIZE(ExpertSumSpreadArgs, 168);
+REEL_FIELD(ExpertSumSpreadArgs, sum, 0);
+REEL_FIELD(ExpertSumSpreadArgs, to, 40);
 
 REEL_SIZE(FillArgs, 24);
 REEL_FIELD(FillArgs, data, 0);
@@ -744,6 +752,30 @@ REEL_FIELD(Spread, rows, 112);
 REEL_FIELD(Spread, width, 116);
 REEL_FIELD(Spread, part_cols, 120);
 REEL_FIELD(Spread, unused, 124);
+
+REEL_SIZE(SpreadArgs<ExpertDown>, 272);
+REEL_FIELD(SpreadArgs<ExpertDown>, op, 0);
+REEL_FIELD(SpreadArgs<ExpertDown>, to, 136);
+REEL_FIELD(SpreadArgs<ExpertDown>, receivers, 264);
+REEL_FIELD(SpreadArgs<ExpertDown>, unused, 268);
+
+REEL_SIZE(SpreadArgs<ExpertGateUpOne>, 280);
+REEL_FIELD(SpreadArgs<ExpertGateUpOne>, op, 0);
+REEL_FIELD(SpreadArgs<ExpertGateUpOne>, to, 144);
+REEL_FIELD(SpreadArgs<ExpertGateUpOne>, receivers, 272);
+REEL_FIELD(SpreadArgs<ExpertGateUpOne>, unused, 276);
+
+REEL_SIZE(SpreadCodesArgs<ExpertDown>, 312);
+REEL_FIELD(SpreadCodesArgs<ExpertDown>, op, 0);
+REEL_FIELD(SpreadCodesArgs<ExpertDown>, to, 176);
+REEL_FIELD(SpreadCodesArgs<ExpertDown>, receivers, 304);
+REEL_FIELD(SpreadCodesArgs<ExpertDown>, unused, 308);
+
+REEL_SIZE(SpreadCodesArgs<ExpertGateUpOne>, 320);
+REEL_FIELD(SpreadCodesArgs<ExpertGateUpOne>, op, 0);
+REEL_FIELD(SpreadCodesArgs<ExpertGateUpOne>, to, 184);
+REEL_FIELD(SpreadCodesArgs<ExpertGateUpOne>, receivers, 312);
+REEL_FIELD(SpreadCodesArgs<ExpertGateUpOne>, unused, 316);
 
 REEL_SIZE(SpreadArgs<GateUp>, 216);
 REEL_FIELD(SpreadArgs<GateUp>, op, 0);

@@ -9,6 +9,8 @@
 #include "gemm/product.cuh"
 #include <type_traits>
 
+template <class Op> using SpreadCodesArgs = SpreadArgs<Op, CodesArgs<Op>>;
+
 // ChosenArgs are where group.cu leaves the segments. Its parts follow each other in one buffer.
 struct ChosenArgs {
 	const float *weights;  // [places]
@@ -85,6 +87,15 @@ template <class Op, class D, int U> __device__ __forceinline__ void expert_gemv(
 	begin_product<Op::ATTENTION_NEXT, true>();
 	const Op op = Op::template of<0>(a, 0);
 	if (op.ranks.in.n) gemv<Op, D, U>(op);
+}
+// expert_gemv_spread sends the results to all ranks. They wait for those of a row of padding too.
+template <class Op, class D, int U> __device__ __forceinline__ void expert_gemv_spread(const SpreadArgs<Op> &a) {
+	spread(a, [&] {
+		begin_product<Op::ATTENTION_NEXT, true>();
+		const Spreading<Op> op(a, Op::template of<0>(a.op, 0));
+		if (op.ranks.in.n) return gemv<Spreading<Op>, D, U>(op);
+		skip_units(op);
+	});
 }
 template <class Op, class D, int U, int X> __device__ __forceinline__ void expert_skinny(const typename Op::Args &a) {
 	begin_product<Op::ATTENTION_NEXT, true>();

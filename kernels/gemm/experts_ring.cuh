@@ -24,11 +24,11 @@ template <class Op, class F> struct ExpertRing {
 	const CodesArgs<Op> &a;
 	Shared &shared;
 	const Ring ring; // then come rounded rows
-	const int parts;
+	const int parts, blocks; // blocks that compute units
 
-	__device__ __forceinline__ ExpertRing(const CodesArgs<Op> &a, Shared &shared, char *ring)
+	__device__ __forceinline__ ExpertRing(const CodesArgs<Op> &a, Shared &shared, char *ring, int blocks)
 		: a(a), shared(shared), ring{shared.barriers, ring, a.stages, F::bricks(a.op.in.cols)},
-		  parts(min(CODE_PARTS, this->ring.bricks)) {}
+		  parts(min(CODE_PARTS, this->ring.bricks)), blocks(blocks) {}
 
 	__device__ __forceinline__ int apart() const { return WARPS / parts / R; }
 
@@ -38,7 +38,7 @@ template <class Op, class F> struct ExpertRing {
 	};
 	__device__ __forceinline__ Span span(int segments) const {
 		const int all = segments * a.units;
-		return {(int)((int64_t)all * blockIdx.x / gridDim.x), (int)((int64_t)all * (blockIdx.x + 1) / gridDim.x)};
+		return {(int)((int64_t)all * blockIdx.x / blocks), (int)((int64_t)all * (blockIdx.x + 1) / blocks)};
 	}
 
 	__device__ __forceinline__ void produce() const {
@@ -55,14 +55,14 @@ template <class Op, class F> struct ExpertRing {
 		}
 	}
 
-	__device__ __forceinline__ void consume() {
+	template <class Results> __device__ __forceinline__ void consume(const Results &results) {
 		const int tile = threadIdx.x / 32 / parts, part = threadIdx.x / 32 % parts, each = ring.slices() * R;
 		const Span s = span(Op::segments(a.op));
 		typename Ring::Place p = {0, 0};
 		p.move(tile / R * each + tile % R, ring.stages);
 		for (int at = s.at, batch = 0, found = 0; at < s.end; found ^= 1) {
 			const int segment = at / a.units, end = min(s.end, (segment + 1) * a.units);
-			const Op op = Op::template of<CONSUMERS>(a.op, segment);
+			const auto op = results.of(Op::template of<CONSUMERS>(a.op, segment));
 			const Activations &in = op.activations();
 			const SharedRows<Op::NORMED, SUMS, WARPS, SUMS ? 2 : 4, SUMS ? 2 : 1, 2> rounder = {
 				in, ring.ring + ring.stages * ring.stage_bytes(), shared.squares, a.at_once};
@@ -91,8 +91,8 @@ template <class Op, class F> struct ExpertRing {
 		}
 	}
 	// finish stores output `row` of unit first+i for a token.
-	__device__ __forceinline__ void finish(
-		const Op &op, const float *partials, int found, int first, int i, int token, int row, int live) const {
+	template <class Finishes> __device__ __forceinline__ void finish(const Finishes &op, const float *partials, int found,
+		int first, int i, int token, int row, int live) const {
 		if (token >= live) return;
 		const float scale = shared.scales[found][token];
 		float y[R];
@@ -103,11 +103,14 @@ template <class Op, class F> struct ExpertRing {
 	}
 };
 
-template <class Op, class F> __device__ __forceinline__ void expert_ring(const CodesArgs<Op> &a) {
+// expert_ring computes the units of so many blocks. results.of(op) takes what the op's finish takes, and results.end is
+// called by all threads that have passed results on.
+template <class Op, class F, class Results>
+__device__ __forceinline__ void expert_ring(const CodesArgs<Op> &a, int blocks, const Results &results) {
 	using Block = ExpertRing<Op, F>;
 	__shared__ typename Block::Shared shared;
 	extern __shared__ uint4 roundedRows[];
-	Block b(a, shared, reinterpret_cast<char *>(roundedRows));
+	Block b(a, shared, reinterpret_cast<char *>(roundedRows), blocks);
 	if (threadIdx.x == Block::CONSUMERS) b.ring.start(b.parts);
 	__syncthreads();
 	begin_product<Op::ATTENTION_NEXT, true>();
@@ -116,7 +119,40 @@ template <class Op, class F> __device__ __forceinline__ void expert_ring(const C
 		if (threadIdx.x / 32 == CODES_WARPS && elect_one()) b.produce();
 	} else {
 		increase_registers<112>();
-		b.consume();
+		b.consume(results);
+		results.template end<Block::CONSUMERS>();
 	}
+}
+
+// StoredResults are those that the op stores.
+struct StoredResults {
+	template <class Op> __device__ __forceinline__ Op of(const Op &op) const { return op; }
+	template <int THREADS> __device__ __forceinline__ void end() const {}
+};
+template <class Op, class F> __device__ __forceinline__ void expert_ring(const CodesArgs<Op> &a) {
+	expert_ring<Op, F>(a, gridDim.x, StoredResults());
+}
+
+// SentResults are those of one row that go to all ranks.
+template <class Op> struct SentResults {
+	const SpreadCodesArgs<Op> &a;
+
+	__device__ __forceinline__ Spreading<Op> of(const Op &op) const {
+		Spreading<Op> sent(a, op);
+		sent.number = a.to.packets.number();
+		return sent;
+	}
+	template <int THREADS> __device__ __forceinline__ void end() const {
+		named_barrier_sync<THREADS>(1); // all threads know the number
+		if (threadIdx.x == 0) a.to.packets.begun();
+	}
+};
+template <class Op, class F> __device__ __forceinline__ void expert_ring_spread(const SpreadCodesArgs<Op> &a) {
+	if (receives(a)) return;
+	begin_product<Op::ATTENTION_NEXT, true>();
+	if (Op::segments(a.op.op)) return expert_ring<Op, F>(a.op, computing_blocks(a), SentResults<Op>{a});
+	skip_units(Spreading<Op>(a, Op::template of<0>(a.op.op, 0))); // a row of padding
+	__syncthreads();
+	if (threadIdx.x == 0) a.to.packets.begun();
 }
 #endif

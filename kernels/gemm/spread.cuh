@@ -5,15 +5,16 @@
 
 // SpreadArgs are the arguments of a product whose results are spread. The last `receivers` blocks compute nothing: they
 // store what other ranks send.
-template <class Op> struct SpreadArgs {
-	typename Op::Args op;
+template <class Op, class Args = typename Op::Args> struct SpreadArgs {
+	Args op;
 	Spread to;
 	int32_t receivers, unused;
 };
 
 // Spreading is an op that sends its results instead of storing them. Beside the members of gemm/product.cuh the op has
 //   value(unit, row, t, y)  the result that finish stores
-//   outputs()               rows of its weights
+//   outputs()               rows of its weights, or of one expert's
+//   ADDS                    whether results may be added to the residual stream
 template <class Op> struct Spreading : Op {
 	static constexpr bool PREPARES_EARLY = true;
 	const Spread &to;
@@ -21,27 +22,38 @@ template <class Op> struct Spreading : Op {
 	uint32_t number; // of the exchange
 	float before;    // what is added to
 
-	__device__ __forceinline__ Spreading(const SpreadArgs<Op> &a) : Op(a.op), to(a.to), receivers(a.receivers), number(0), before(0) {}
+	template <class Args>
+	__device__ __forceinline__ Spreading(const SpreadArgs<Op, Args> &a, const Op &op)
+		: Op(op), to(a.to), receivers(a.receivers), number(0), before(0) {}
 
-	// column returns an output's place among those of all ranks, or -1 if it is none of this rank's.
-	__device__ __forceinline__ int column(int unit, int row) const {
-		const int column = to.start(to.packets.rank) + unit * 16 + row;
-		return unit * 16 + row < this->outputs() && column >= to.begin(to.packets.rank) ? column : -1;
+	// place returns where an output of row t lies among those of all ranks, or -1 if it is none of this rank's. Units of
+	// a row's experts follow each other: those of the second one belong to the next row of results, and so on.
+	__device__ __forceinline__ int place(int unit, int row, int t) const {
+		const int tiles = (this->outputs() + 15) / 16, own = unit % tiles * 16 + row;
+		const int column = to.start(to.packets.rank) + own;
+		return own < this->outputs() && column >= to.begin(to.packets.rank) ? (t + unit / tiles) * to.width + column : -1;
 	}
 	__device__ __forceinline__ void prepare(int unit, int row, int t) {
 		number = to.packets.number();
-		const int k = column(unit, row);
-		if (k < 0 || !to.x) return;
-		before = to.x[(size_t)t * to.width + k];
-		if (to.bias) before = __fadd_rn(before, to.bias[k]);
+		const int at = place(unit, row, t);
+		if (!Op::ADDS || at < 0 || !to.x) return;
+		before = to.x[at];
+		if (to.bias) before = __fadd_rn(before, to.bias[at % to.width]);
 	}
 	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[Op::R]) const {
-		const int k = column(unit, row);
-		if (k < 0) return;
-		float v = this->value(unit, row, t, y);
-		if (to.x) v = __fadd_rn(before, v);
-		(to.x ? to.x : to.all)[(size_t)t * to.width + k] = v;
-		to.packets.send(number, t * to.width + k, v);
+		const int at = place(unit, row, t);
+		if (at < 0) return;
+		const float v = this->value(unit, row, t, y);
+		give(at, Op::ADDS && to.x ? __fadd_rn(before, v) : v);
+	}
+	// skip gives all ranks what there was before an output of a row of padding.
+	__device__ __forceinline__ void skip(int unit, int row, int t) {
+		prepare(unit, row, t);
+		if (const int at = place(unit, row, t); at >= 0) give(at, Op::ADDS ? before : 0);
+	}
+	__device__ __forceinline__ void give(int at, float v) const {
+		(Op::ADDS && to.x ? to.x : to.all)[at] = v;
+		to.packets.send(number, at, v);
 	}
 };
 
@@ -50,15 +62,20 @@ template <class Op> __device__ __forceinline__ int computing_blocks(const Spread
 	return gridDim.x - op.receivers;
 }
 
-// spread runs `compute`, which computes all units, in all blocks but the receivers.
-template <class Op, class Compute> __device__ __forceinline__ void spread(const SpreadArgs<Op> &a, Compute compute) {
+template <class Op, class Args> __device__ __forceinline__ int computing_blocks(const SpreadArgs<Op, Args> &a) {
+	return gridDim.x - a.receivers;
+}
+
+// skip_units gives all ranks zeros for all units of a row of padding, or what there was before.
+template <class Op> __device__ __forceinline__ void skip_units(Spreading<Op> op) {
+	for (int unit = blockIdx.x; unit < op.units(); unit += computing_blocks(op))
+		if (threadIdx.x < 16) op.skip(unit, threadIdx.x, 0);
+}
+
+// receives reports whether the block is a receiver, which has then stored what others send.
+template <class Args> __device__ __forceinline__ bool receives(const Args &a) {
 	const int receiver = (int)blockIdx.x - ((int)gridDim.x - a.receivers);
-	if (receiver < 0) {
-		compute(Spreading<Op>(a));
-		__syncthreads(); // all threads know the number
-		if (threadIdx.x == 0) a.to.packets.begun();
-		return;
-	}
+	if (receiver < 0) return false;
 	pdl_begin();
 	const uint32_t number = a.to.packets.number();
 	__syncthreads();
@@ -66,11 +83,20 @@ template <class Op, class Compute> __device__ __forceinline__ void spread(const 
 	a.to.template receive<8>(number, receiver * blockDim.x + threadIdx.x, a.receivers * blockDim.x);
 	__syncthreads();
 	if (receiver == 0 && threadIdx.x == 0) a.to.packets.end(number, gridDim.x - 1);
+	return true;
+}
+
+// spread runs `compute`, which computes all units in all blocks but the receivers.
+template <class Args, class Compute> __device__ __forceinline__ void spread(const Args &a, Compute compute) {
+	if (receives(a)) return;
+	compute();
+	__syncthreads(); // all threads know the number
+	if (threadIdx.x == 0) a.to.packets.begun();
 }
 
 template <class Op, class D, int U> __device__ __forceinline__ void gemv_spread(const SpreadArgs<Op> &a) {
-	spread(a, [](const Spreading<Op> &op) { gemv<Spreading<Op>, D, U>(op); });
+	spread(a, [&] { gemv<Spreading<Op>, D, U>(Spreading<Op>(a, Op(a.op))); });
 }
 template <class Op, class D, int U, int X> __device__ __forceinline__ void skinny_spread(const SpreadArgs<Op> &a) {
-	spread(a, [](const Spreading<Op> &op) { skinny<Spreading<Op>, D, 1, U, X>(op); });
+	spread(a, [&] { skinny<Spreading<Op>, D, 1, U, X>(Spreading<Op>(a, Op(a.op))); });
 }

@@ -3,6 +3,8 @@
 #pragma once
 #include <cstdint>
 
+#include "ptx/pdl.cuh"
+
 constexpr int MOST_RANKS = 8;
 constexpr int PACKETS = 1 << 19;   // of an exchange, at most
 constexpr int PROGRESS_WORDS = 16; // of each rank
@@ -98,3 +100,30 @@ struct Spread {
 			[&](int k, float2 v) { *reinterpret_cast<float2 *>((x ? x : all) + at(k)) = v; });
 	}
 };
+
+// exchange_packets gives all ranks value(row, column), the values of two columns of this one's part, in a kernel of its
+// own. All blocks must run at the same time.
+template <class Value> __device__ __forceinline__ void exchange_packets(const Spread &to, Value value) {
+	pdl_begin();
+	const uint32_t number = to.packets.number();
+	const int first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
+	const int begin = to.begin(to.packets.rank), pairs = (to.begin(to.packets.rank + 1) - begin) / 2;
+	for (int i = first; i < to.rows * pairs; i += step) {
+		const int row = i / pairs, column = begin + i % pairs * 2;
+		const size_t at = (size_t)row * to.width + column;
+		float2 v = value(row, column);
+		if (to.x) {
+			const float2 old = *reinterpret_cast<const float2 *>(to.x + at);
+			const float2 bias = to.bias ? *reinterpret_cast<const float2 *>(to.bias + column) : float2{};
+			v.x = __fadd_rn(to.bias ? __fadd_rn(old.x, bias.x) : old.x, v.x);
+			v.y = __fadd_rn(to.bias ? __fadd_rn(old.y, bias.y) : old.y, v.y);
+		}
+		to.packets.send(number, at, v);
+		*reinterpret_cast<float2 *>((to.x ? to.x : to.all) + at) = v;
+	}
+	__syncthreads(); // all threads know the number
+	if (blockIdx.x > 0 && threadIdx.x == 0) to.packets.begun();
+	to.receive<4>(number, first, step);
+	__syncthreads();
+	if (blockIdx.x == 0 && threadIdx.x == 0) to.packets.end(number, gridDim.x - 1);
+}

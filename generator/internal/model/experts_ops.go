@@ -58,8 +58,7 @@ func (p *pass) sampledExperts(i int) {
 	gateUp.X, gateUp.RowIndex, gateUp.T, gateUp.Class = s.sampledX, s.sampledIndex, p.Samples, kernels.Decode
 	down.X, down.RowIndex, down.T, down.Class = s.sampledX, s.sampledIndex, p.Samples, kernels.Decode
 	p.launch(route)
-	p.launch(gateUp)
-	p.exchangeExperts(p.Samples)
+	p.expertGates(gateUp)
 	if s.sharedInner.Bytes() == 0 {
 		p.expertsDown(down)
 		return

@@ -168,11 +168,12 @@ func (p *pass) gateUpParts(op kernels.GateUp) {
 	p.launch(op)
 }
 
-// exchangeExperts is exchangeInner for the experts of so many rows.
-func (p *pass) exchangeExperts(rows int) {
+// expertGates launches the gates of the experts, and gives all ranks their results.
+func (p *pass) expertGates(op kernels.ExpertGateUp) {
 	if e := p.model.Config.Experts; p.model.Config.ranks() > 1 {
-		p.exchange(p.memory.own.inner, p.memory.inner, rows*e.Used, e.Inner)
+		op.Spread = p.exchangeOf(op.Out, p.memory.inner, op.T*e.Used, e.Inner)
 	}
+	p.launch(op)
 }
 
 // sharedDown launches the down projection of the experts that all rows share. Its exchange comes between two that write
@@ -210,18 +211,13 @@ func (p *pass) projectParts(op kernels.Projection, add *kernels.AddNorm) {
 
 // expertsDown launches the second half of the experts, whose results each rank has some columns of.
 func (p *pass) expertsDown(op kernels.ExpertDown) {
-	if p.model.Config.ranks() == 1 {
-		p.launch(op)
-		return
+	if s, c := p.memory, p.model.Config; c.ranks() > 1 {
+		x := op.X
+		op.X, op.Store = s.own.branch, true
+		op.Spread = p.exchangeOf(op.X, s.own.gathered[1], op.T, c.Hidden)
+		op.Spread.X = x
 	}
-	s, c := p.memory, p.model.Config
-	x := op.X
-	op.X = s.own.branch.Slice(0, 4*int64(op.T*c.part(c.Hidden)))
-	p.launch(kernels.Fill{Data: op.X})
 	p.launch(op)
-	all := p.exchangeOf(op.X, s.own.gathered[1], op.T, c.Hidden)
-	all.X = x
-	p.launch(all)
 }
 
 // canHandParts reports whether ranks hand parts of rounded rows over in a prefill pass. Then all products of all layers

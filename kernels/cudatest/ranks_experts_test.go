@@ -1,0 +1,139 @@
+//go:build cuda
+
+package cudatest
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"reel.internal/reel/kernels"
+	"reel.internal/reel/kernels/device"
+)
+
+// ranksMixture is a layer's experts on several GPUs, of which each has a part, and the rows that all have.
+type ranksMixture struct {
+	*ranksRig
+	rows, hidden, inner, used int
+
+	x     []device.Buffer // two copies
+	route kernels.Route
+	gates kernels.ExpertGateUp
+	down  kernels.ExpertDown
+}
+
+func (g *ranksRig) newMixture(dtype kernels.DType, rows, hidden, inner int) *ranksMixture {
+	const experts, used = 16, 8
+	m := &ranksMixture{ranksRig: g, rows: rows, hidden: hidden, inner: inner, used: used, x: g.shared(rows*hidden, 2)}
+	zeros := func(n int) device.Buffer { return g.load(func(int) []float32 { return make([]float32, n) }) }
+	width, cols, norm := kernels.PartOf(inner, g.n), kernels.PartOf(hidden, g.n), g.shared(hidden, 1)[0]
+	chosen := kernels.Chosen{IDs: zeros(rows * used), Weights: zeros(rows * used), Experts: experts, Used: used,
+		Segments: zeros(int(kernels.SegmentsBytes(rows, used, experts) / 4))}
+	work := kernels.ExpertWorkspace{Results: zeros(rows * used * cols)}
+	m.route = kernels.Route{X: m.x[0], Norm: norm, Router: g.shared(experts*hidden, 1)[0], Chosen: chosen, T: rows,
+		Hidden: hidden, Eps: 1e-5,
+		Workspace: kernels.RouteWorkspace{Logits: zeros(rows * experts), Arrivals: zeros(rows)}}
+	m.gates = kernels.ExpertGateUp{X: m.x[0], Norm: norm, Gate: g.stack(dtype, experts*width, hidden),
+		Up: g.stack(dtype, experts*width, hidden), Chosen: chosen, Out: zeros(rows * used * width), Workspace: work,
+		Eps: 1e-5, T: rows, GateBias: g.shared(experts*width, 1)[0], UpBias: g.shared(experts*width, 1)[0]}
+	m.down = kernels.ExpertDown{Down: g.stack(dtype, experts*cols, inner), In: zeros(rows * used * inner),
+		X: zeros(rows * cols), Chosen: chosen, Workspace: work, T: rows, Store: true,
+		Bias: g.shared(experts*cols, 1)[0]}
+	return m
+}
+
+// stack returns a packed weight of random values, of which each GPU has a part of its own.
+func (g *ranksRig) stack(dtype kernels.DType, rows, cols int) kernels.Weight {
+	g.t.Helper()
+	if dtype == kernels.BF16 {
+		return g.randomWeight(rows, cols)
+	}
+	var each [][]byte
+	mask := byte(0x2f) // a scale is at most 0.12 as a binary16
+	if dtype == kernels.MXFP4 {
+		mask = 0x7f // at most 1
+	}
+	for range g.n {
+		part := make([]byte, kernels.PackedBytes(dtype, rows, cols))
+		for i := range part {
+			part[i] = byte(rand.Uint32()) & mask
+		}
+		each = append(each, part)
+	}
+	data, err := g.set.LoadEach(each)
+	g.must(err)
+	g.t.Cleanup(func() { g.must(g.dev.Free(data)) })
+	return kernels.Weight{Data: data, DType: dtype, Layout: kernels.Codes, Rows: rows, Cols: cols}
+}
+
+func (m *ranksMixture) exchange(part, all device.Buffer, rows, width int) kernels.Exchange {
+	return kernels.Exchange{Part: part, All: all, Signals: m.set.Signals, T: rows, Width: width,
+		PartCols: kernels.PartOf(width, m.n), Ranks: m.n}
+}
+
+// spreadGates returns the gates with an exchange of their results.
+func (m *ranksMixture) spreadGates(all device.Buffer) kernels.ExpertGateUp {
+	op := m.gates
+	op.Spread = m.exchange(op.Out, all, m.rows*m.used, m.inner)
+	return op
+}
+
+// spreadDown returns the down projection with an exchange of its sums.
+func (m *ranksMixture) spreadDown(x device.Buffer) kernels.ExpertDown {
+	op := m.down
+	op.Spread = m.exchange(op.X, m.load(func(int) []float32 { return make([]float32, m.rows*m.hidden) }), m.rows, m.hidden)
+	op.Spread.X = x
+	return op
+}
+
+// Experts that give their results to all GPUs in one kernel leave the bits of the experts and an exchange after them. A
+// row of padding leaves the residual stream alone, and the exchanges after it are right.
+func TestCUDASpreadExperts(t *testing.T) {
+	for name, link := range links {
+		t.Run(name, func(t *testing.T) {
+			g := newRanksRig(t, link)
+			for _, dtype := range []kernels.DType{kernels.BF16, kernels.Q8_0, kernels.Q4_K, kernels.MXFP4} {
+				for _, rows := range []int{1, 3} {
+					for _, inner := range []int{256, 768, 2048} {
+						g.spreadExperts(fmt.Sprintf("%v, %d rows, width %d", dtype, rows, inner),
+							g.newMixture(dtype, rows, 1024, inner))
+					}
+				}
+			}
+		})
+	}
+}
+
+func (g *ranksRig) spreadExperts(name string, m *ranksMixture) {
+	g.t.Helper()
+	n := m.rows * m.used * m.inner
+	inner := g.shared(n, 2)
+	m.down.In = inner[1]
+	alike := func() {
+		g.must(g.s.Launch(m.route))
+		g.alike(name+": inner", inner, n, m.gates, m.spreadGates(inner[0]).Spread, m.spreadGates(inner[1]))
+		g.alike(name+": x", m.x, m.rows*m.hidden, m.down, m.spreadDown(m.x[0]).Spread, m.spreadDown(m.x[1]))
+	}
+	alike()
+	if m.rows == 1 {
+		m.padding(name, inner[1])
+		alike()
+	}
+}
+
+// padding launches the experts of a row that is none.
+func (m *ranksMixture) padding(name string, inner device.Buffer) {
+	m.t.Helper()
+	was := make([]float32, m.hidden)
+	m.must(m.set.Read(0, bytesOf(was), m.x[1]))
+	route := m.route
+	route.RowIndex = m.load(func(int) []float32 { return []float32{math.Float32frombits(math.MaxUint32)} }) // -1
+	m.must(m.s.Launch(route))
+	for range 3 {
+		m.must(m.s.Launch(m.spreadGates(inner)))
+		m.must(m.s.Launch(m.spreadDown(m.x[1])))
+	}
+	m.must(m.s.Synchronize())
+	m.compare(name+": x of padding", m.x[1], was)
+}
