@@ -25,29 +25,22 @@ __device__ __forceinline__ void load_ushort_if(bool when, uint32_t &v, uint32_t 
 		: "memory");
 }
 
-// lower_twice and upper_twice return a half of v in both halves of a register.
-__device__ __forceinline__ uint32_t lower_twice(uint32_t v) {
-	uint32_t w;
-	asm("{ .reg .f16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {l, l}; }" : "=r"(w) : "r"(v));
-	return w;
+// half_twice returns half i of v in both halves of a register. By moves, as operands of HMUL2 and HFMA2 take halves so:
+// those of a PRMT they do not.
+__device__ __forceinline__ uint32_t half_twice(uint32_t v, int i) {
+	uint32_t lower, upper;
+	asm("{ .reg .f16 l, h; mov.b32 {l, h}, %2; mov.b32 %0, {l, l}; mov.b32 %1, {h, h}; }"
+		: "=r"(lower), "=r"(upper)
+		: "r"(v));
+	return i ? upper : lower;
 }
-__device__ __forceinline__ uint32_t upper_twice(uint32_t v) {
-	uint32_t w;
-	asm("{ .reg .f16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {h, h}; }" : "=r"(w) : "r"(v));
-	return w;
-}
-// half_of returns half i of v twice.
-__device__ __forceinline__ uint32_t half_of(uint32_t v, int i) { return i ? upper_twice(v) : lower_twice(v); }
 
 // An integer n from 0 to 1023 in the fraction of 1024, which has the bits 0x6400, gives 1024+n.
 constexpr uint32_t K1024 = 0x64006400, MINUS_1024 = 0xe400e400, MINUS_1152 = 0xe480e480;
 
-// unsigned_pair and signed_pair return the bytes i and i+1 of v as binary16.
-__device__ __forceinline__ uint32_t unsigned_pair(uint32_t v, int i) {
-	return add_f16x2(__byte_perm(v, 0x64, i ? 0x4342 : 0x4140), MINUS_1024);
-}
-__device__ __forceinline__ uint32_t signed_pair(uint32_t v, int i) {
-	return add_f16x2(__byte_perm(v ^ 0x80808080, 0x64, i ? 0x4342 : 0x4140), MINUS_1152);
+// byte_pair returns the bytes i and i+1 of v, unsigned, as binary16 less what minus has beyond 1024.
+__device__ __forceinline__ uint32_t byte_pair(uint32_t v, int i, uint32_t minus = MINUS_1024) {
+	return add_f16x2(__byte_perm(v, 0x64, i ? 0x4342 : 0x4140), minus);
 }
 __device__ __forceinline__ uint32_t float_twice(float v) { return F16::pack(v, v); }
 
@@ -69,7 +62,7 @@ template <> struct StageScales<Halves> {
 	}
 	__device__ __forceinline__ Two scale(int g) const {
 		const uint32_t w = g ? v.y : v.x;
-		return {lower_twice(w), upper_twice(w)};
+		return {half_twice(w, 0), half_twice(w, 1)};
 	}
 };
 
@@ -120,16 +113,18 @@ template <> struct StageScales<KScales> {
 			FromShared::load(true, lower, reinterpret_cast<const uint16_t *>(at + 8));
 			FromShared::load(true, m, reinterpret_cast<const uint32_t *>(from_shared(p + 128)) + lane);
 			FromShared::load(true, d, reinterpret_cast<const uint2 *>(from_shared(p + 256)) + lane / 4);
-			scales = {mul_f16x2(unsigned_pair(upper, 0), lower_twice(d.x)),
-				mul_f16x2(unsigned_pair(lower, 0), lower_twice(d.y))};
-			minimums = {mul_f16x2(unsigned_pair(m, 0), upper_twice(d.x) ^ 0x80008000),
-				mul_f16x2(unsigned_pair(m, 2), upper_twice(d.y) ^ 0x80008000)};
+			scales = {mul_f16x2(byte_pair(upper, 0), half_twice(d.x, 0)),
+				mul_f16x2(byte_pair(lower, 0), half_twice(d.y, 0))};
+			minimums = {mul_f16x2(byte_pair(m, 0), half_twice(d.x, 1) ^ 0x80008000),
+				mul_f16x2(byte_pair(m, 2), half_twice(d.y, 1) ^ 0x80008000)};
 		}
 		scaleNow = {of_quarter(scales.upper, quarter), of_quarter(scales.lower, quarter)};
 		minimumNow = {of_quarter(minimums.upper, quarter), of_quarter(minimums.lower, quarter)};
 	}
-	__device__ __forceinline__ Two scale(int g) const { return {half_of(scaleNow.upper, g), half_of(scaleNow.lower, g)}; }
-	__device__ __forceinline__ Two minimum(int g) const { return {half_of(minimumNow.upper, g), half_of(minimumNow.lower, g)}; }
+	__device__ __forceinline__ Two scale(int g) const { return {half_twice(scaleNow.upper, g), half_twice(scaleNow.lower, g)}; }
+	__device__ __forceinline__ Two minimum(int g) const {
+		return {half_twice(minimumNow.upper, g), half_twice(minimumNow.lower, g)};
+	}
 };
 
 template <> struct StageScales<Q6Scales> {
@@ -143,15 +138,15 @@ template <> struct StageScales<Q6Scales> {
 			FromShared::load(true, d, reinterpret_cast<const uint32_t *>(from_shared(p + 256)) + lane / 4);
 #pragma unroll
 			for (int i = 0; i < 2; i++)
-				scales[i] = {mul_f16x2(signed_pair(upper, 2 * i), lower_twice(d)),
-					mul_f16x2(signed_pair(lower, 2 * i), upper_twice(d))};
+				scales[i] = {mul_f16x2(byte_pair(upper ^ 0x80808080, 2 * i, MINUS_1152), half_twice(d, 0)),
+					mul_f16x2(byte_pair(lower ^ 0x80808080, 2 * i, MINUS_1152), half_twice(d, 1))};
 		}
 #pragma unroll
 		for (int i = 0; i < 2; i++)
 			now[i] = {of_quarter(scales[i].upper, quarter), of_quarter(scales[i].lower, quarter)};
 	}
 	__device__ __forceinline__ Two scale(int g) const {
-		return {half_of(now[g / 2].upper, g & 1), half_of(now[g / 2].lower, g & 1)};
+		return {half_twice(now[g / 2].upper, g & 1), half_twice(now[g / 2].lower, g & 1)};
 	}
 };
 
