@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Computes logits of small checkpoints with transformers in float32.
 
-    python3 values.py DIR
+    python3 values.py <FOLDERS
 
-Each folder below DIR with a config.json has model.safetensors and tokens.json: {"tokens": sequences of token ids, all as
-long, "last": how many of each have their logits written}. Beside them it writes logits.f32: float32
+Each line of the input is a folder with config.json, model.safetensors and tokens.json: {"tokens": sequences of token ids,
+all as long, "last": how many of each have their logits written}. Beside them it writes logits.f32: float32
 [sequences][last][vocabulary]. TestGPUFormatsEqualTransformers makes the folders and reads the results.
 
 Needs torch, transformers and safetensors; uses a GPU if there is one.
@@ -22,8 +22,9 @@ def main():
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     device = "cuda" if torch.cuda.is_available() else "cpu"
     models = {}  # by config: making one takes longer than to load its weights
-    for config in sorted(Path(sys.argv[1]).rglob("config.json")):
-        folder, text = config.parent, config.read_text()
+    for line in sys.stdin:
+        folder = Path(line.rstrip("\n"))
+        text = (folder / "config.json").read_text()
         if text not in models:
             made = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), attn_implementation="eager")
             models[text] = made.float().to(device).eval()

@@ -43,7 +43,7 @@ func float16(v float64) uint16 {
 func setScale(block []byte, d weights.DType, scale float64) {
 	s := scales[d]
 	if d == weights.MXFP4 {
-		block[0] = byte(127 + math.Round(math.Log2(scale)))
+		block[0] = byte(127 + math.Round(math.Log2(math.Abs(scale))))
 		return
 	}
 	if s.ratio != 0 {
@@ -143,7 +143,8 @@ func vector(r *rand.Rand, s model.TensorSpec) weights.Tensor {
 	return t
 }
 
-// matrix returns blocks whose elements have a variance of about 1/columns, or their values.
+// matrix returns blocks whose elements have a variance of about 1/columns, or their values. Scales have both signs: codes
+// need not have the mean 0, and rows that agree on a sign would give all columns of a hidden state the same value.
 func (w random) matrix(r *rand.Rand, s model.TensorSpec) weights.Tensor {
 	d := w.pick(s.Name)
 	_, size := d.Block()
@@ -151,7 +152,7 @@ func (w random) matrix(r *rand.Rand, s model.TensorSpec) weights.Tensor {
 	fill(r, t.Data)
 	usual := 1 / math.Sqrt(float64(s.Shape[1])*spread[d])
 	for at := 0; at < len(t.Data); at += size {
-		setScale(t.Data[at:], d, usual*math.Exp2(r.Float64()-0.5))
+		setScale(t.Data[at:], d, usual*math.Exp2(r.Float64()-0.5)*float64(1-2*r.IntN(2)))
 	}
 	if w.as == 0 {
 		return t

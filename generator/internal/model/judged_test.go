@@ -37,8 +37,8 @@ type judged struct {
 func (j *judged) folder(dir, kind string) string { return filepath.Join(dir, j.name, kind) }
 
 const (
-	seeds     = 10 // models of each format
-	sequences = 16 // of each model
+	seeds     = 6  // models of each format
+	sequences = 24 // of each model
 	prompted  = 80 // tokens of a prompt
 	sampled   = 16 // logits at the end of each prompt, and after it
 )
@@ -145,6 +145,14 @@ func rounded(x weights.Tensor) weights.Tensor {
 func bfloat16(v float32) uint16 {
 	bits := math.Float32bits(v)
 	return uint16((bits + 0x7fff + bits>>16&1) >> 16)
+}
+
+// write writes the checkpoints of values and rounded values, and drops the former, which nobody else needs.
+func (j *judged) write(dir string, tokens [][]int32) error {
+	err := errors.Join(j.values.write(j.control.c, tokens, j.folder(dir, "values")),
+		j.rounded.write(j.control.c, tokens, j.folder(dir, "rounded")))
+	j.values = hfModel{}
+	return err
 }
 
 // write writes a checkpoint that transformers reads, and the tokens of which it gives the last logits.

@@ -1,9 +1,11 @@
 package model_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"os/exec"
@@ -60,24 +62,42 @@ type judge struct {
 func newJudge(t *testing.T, dev device.Device, kv kernels.DType, python string) *judge {
 	t.Helper()
 	j := &judge{t, dev, kv, t.TempDir(), map[string][]judged{}}
-	for _, name := range formatNames() {
-		models, err := newModels(t, name, same(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := concurrently(seeds, func(i int) error {
-			m, tokens := &models[i], tokensOf(i)
-			return errors.Join(m.values.write(m.control.c, tokens, m.folder(j.dir, "values")),
-				m.rounded.write(m.control.c, tokens, m.folder(j.dir, "rounded")))
-		}); err != nil {
-			t.Fatal(err)
-		}
-		j.models[name] = models
+	transformers := exec.Command(python, "../../../bench/tools/values.py")
+	folders, err := transformers.StdinPipe() // it computes while further models are made
+	if err != nil {
+		t.Fatal(err)
 	}
-	if out, err := exec.Command(python, "../../../bench/tools/values.py", j.dir).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	var said bytes.Buffer
+	transformers.Stdout, transformers.Stderr = &said, &said
+	if err := transformers.Start(); err != nil {
+		t.Fatal(err)
+	}
+	made := j.makeModels(folders)
+	if err := errors.Join(made, folders.Close(), transformers.Wait()); err != nil {
+		t.Fatalf("%v: %s", err, &said)
 	}
 	return j
+}
+
+// makeModels makes the models of all formats, and writes the folders of each to the program that reads them.
+func (j *judge) makeModels(folders io.Writer) error {
+	for _, name := range formatNames() {
+		models, err := newModels(j.t, name, same(j.t))
+		if err != nil {
+			return err
+		}
+		j.models[name] = models
+		if err := concurrently(seeds, func(i int) error { return models[i].write(j.dir, tokensOf(i)) }); err != nil {
+			return err
+		}
+		for i := range models {
+			_, err := fmt.Fprintf(folders, "%s\n%s\n", models[i].folder(j.dir, "values"), models[i].folder(j.dir, "rounded"))
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // newModels returns the models of a format, of which Reel gets the tensors that change returns.
@@ -150,7 +170,7 @@ func (j *judge) measure(o openedModel, tokens [][]int32, want [][]float32) (prom
 		j.t.Fatal(err)
 	}
 	pages, vocab := o.c.Context/16, o.c.Vocab
-	r := newRunnerIn(j.t, j.dev, m, model.Geometry{MaxRows: prompted, Slots: sequences, MaxSamples: sampled,
+	r := newRunnerIn(j.t, j.dev, m, model.Geometry{MaxRows: prompted, Slots: sequences, MaxSamples: max(sampled, sequences),
 		Context: o.c.Context, PageTokens: 16, Pages: sequences * pages, RingSlots: 2, KVType: j.kv})
 	for slot, sequence := range tokens {
 		r.beginIn(slot, pages)
