@@ -160,12 +160,11 @@ func (w random) matrix(r *rand.Rand, s model.TensorSpec) weights.Tensor {
 	elements := values(d, t.Data)
 	t.DType, t.Data = w.as, nil
 	for _, v := range elements {
-		bits := math.Float32bits(v)
 		if w.as == weights.BF16 {
-			t.Data = binary.LittleEndian.AppendUint16(t.Data, uint16((bits+0x7fff+bits>>16&1)>>16))
+			t.Data = binary.LittleEndian.AppendUint16(t.Data, bfloat16(v))
 			continue
 		}
-		t.Data = binary.LittleEndian.AppendUint32(t.Data, bits)
+		t.Data = binary.LittleEndian.AppendUint32(t.Data, math.Float32bits(v))
 	}
 	return t
 }

@@ -25,8 +25,8 @@ type openedModel struct {
 	tensors model.Tensors
 }
 
-// A judged model is quantised, beside a control: the values of its weights, rounded to bfloat16. Both have the shapes of
-// plain, and errors that grow alike from layer to layer.
+// A judged model is quantised, and has a control: the values of its weights, rounded to bfloat16. The two are nearly
+// equal, so their errors grow alike from layer to layer.
 type judged struct {
 	quantised, control openedModel
 	values, rounded    hfModel // what transformers gets of the two
