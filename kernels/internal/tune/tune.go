@@ -38,5 +38,6 @@ var PrefillQueries = 0
 // faster.
 var CodesRing = true
 
-// ManyAttend lets Hopper attend to more than 8 rows of the decode class by blocks that stay and take units of work.
-var ManyAttend = true
+// ManyAttend is how many heads of all rows there are for each SM, at most, where more than 8 rows of the decode class are
+// attended to by blocks of their own, on Hopper; of more, blocks stay and take units of work.
+var ManyAttend = 2
