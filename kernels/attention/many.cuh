@@ -406,7 +406,7 @@ template <int CHUNKS, class Args, class Logits> struct AttendConsumer : AttendMa
 	__device__ __forceinline__ void add(const AttendUnit &u, int split, int buffer) const {
 		const AttendManyTile &t = u.tile;
 		const AttendStore out;
-#pragma unroll 2
+#pragma unroll 4
 		for (int i = threadIdx.x; i < t.group * WIDE; i += AttendConsumers::THREADS) {
 			const int entry = i / WIDE, element = i % WIDE;
 			if (element >= a.dim) continue;
