@@ -38,6 +38,11 @@ REEL_FIELD(AddNormArgs, x, 24);
 REEL_FIELD(AddNormArgs, cols, 32);
 REEL_FIELD(AddNormArgs, eps, 36);
 
+REEL_SIZE(Ahead, 48);
+REEL_FIELD(Ahead, at, 0);
+REEL_FIELD(Ahead, apart, 24);
+REEL_FIELD(Ahead, bytes, 36);
+
 REEL_SIZE(AttendArgs, 152);
 REEL_FIELD(AttendArgs, q, 0);
 REEL_FIELD(AttendArgs, pool, 8);
@@ -481,37 +486,41 @@ REEL_FIELD(LookupArgs, context, 44);
 REEL_FIELD(LookupArgs, trash, 48);
 REEL_FIELD(LookupArgs, stride, 52);
 
-REEL_SIZE(ManyArgs<GateUp>, 720);
+REEL_SIZE(ManyArgs<GateUp>, 768);
 REEL_FIELD(ManyArgs<GateUp>, op, 0);
 REEL_FIELD(ManyArgs<GateUp>, rounded, 80);
 REEL_FIELD(ManyArgs<GateUp>, handover, 104);
 REEL_FIELD(ManyArgs<GateUp>, sums, 136);
 REEL_FIELD(ManyArgs<GateUp>, arrivals, 144);
 REEL_FIELD(ManyArgs<GateUp>, plan, 152);
+REEL_FIELD(ManyArgs<GateUp>, ahead, 720);
 
-REEL_SIZE(ManyArgs<Head>, 704);
+REEL_SIZE(ManyArgs<Head>, 752);
 REEL_FIELD(ManyArgs<Head>, op, 0);
 REEL_FIELD(ManyArgs<Head>, rounded, 64);
 REEL_FIELD(ManyArgs<Head>, handover, 88);
 REEL_FIELD(ManyArgs<Head>, sums, 120);
 REEL_FIELD(ManyArgs<Head>, arrivals, 128);
 REEL_FIELD(ManyArgs<Head>, plan, 136);
+REEL_FIELD(ManyArgs<Head>, ahead, 704);
 
-REEL_SIZE(ManyArgs<Projection>, 720);
+REEL_SIZE(ManyArgs<Projection>, 768);
 REEL_FIELD(ManyArgs<Projection>, op, 0);
 REEL_FIELD(ManyArgs<Projection>, rounded, 80);
 REEL_FIELD(ManyArgs<Projection>, handover, 104);
 REEL_FIELD(ManyArgs<Projection>, sums, 136);
 REEL_FIELD(ManyArgs<Projection>, arrivals, 144);
 REEL_FIELD(ManyArgs<Projection>, plan, 152);
+REEL_FIELD(ManyArgs<Projection>, ahead, 720);
 
-REEL_SIZE(ManyArgs<QKV>, 784);
+REEL_SIZE(ManyArgs<QKV>, 832);
 REEL_FIELD(ManyArgs<QKV>, op, 0);
 REEL_FIELD(ManyArgs<QKV>, rounded, 144);
 REEL_FIELD(ManyArgs<QKV>, handover, 168);
 REEL_FIELD(ManyArgs<QKV>, sums, 200);
 REEL_FIELD(ManyArgs<QKV>, arrivals, 208);
 REEL_FIELD(ManyArgs<QKV>, plan, 216);
+REEL_FIELD(ManyArgs<QKV>, ahead, 784);
 
 REEL_SIZE(PlacesArgs, 40);
 REEL_FIELD(PlacesArgs, count, 0);
