@@ -120,6 +120,7 @@ type attendArgs struct {
 	rounded                               uint64
 	tokens, group, afterQKV, shareMerge   int32
 	parts, _                              int32
+	ahead                                 aheadArgs
 }
 
 // attendLogits mirrors AttendLogits.

@@ -309,6 +309,7 @@ template <int CHUNKS, bool DEFERRED> struct AttendProducer : AttendMany<CHUNKS> 
 			mbarrier_wait(shared_address(&s.unitEmpty[n % QUEUE]), n / QUEUE & 1 ^ 1);
 			if (lane == 0) s.units[n % QUEUE] = u;
 			if (!u.units) {
+				bring_ahead(a.ahead, blockIdx.x);
 				if (DEFERRED || !waited) pdl_wait();
 				return publish(u, n);
 			}

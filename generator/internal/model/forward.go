@@ -227,14 +227,14 @@ func (p *pass) lookAhead(i int, h *handovers) {
 		}
 		return data
 	}
-	qkv, output, gateUp, down := p.model.layers[i].products()
-	h.qkv.Next = next(output)
+	_, output, gateUp, down := p.model.layers[i].products()
+	h.attend.Next = next(output)
 	if p.model.layers[i].sparse() {
 		return
 	}
 	h.output.Next, h.gateUp.Next = next(gateUp), next(down)
 	if i+1 < len(p.model.layers) {
-		qkv, _, _, _ = p.model.layers[i+1].products()
+		qkv, _, _, _ := p.model.layers[i+1].products()
 		h.down.Next = next(qkv)
 	}
 }
