@@ -403,29 +403,44 @@ template <int CHUNKS, class Args, class Logits> struct AttendConsumer : AttendMa
 		if (lane % 4 == 0) state[lane / 4] = {w.most, w.weight};
 	}
 
-	// add adds the warps' sums of a split, to those of the splits before if the block has them all.
+	// add adds the warps' sums of a split, to those of the splits before if the block has them all. A thread has an
+	// element of each entry, or of every second one; all of them are loaded before any is stored.
 	__device__ __forceinline__ void add(const AttendUnit &u, int split, int buffer) const {
-		const AttendManyTile &t = u.tile;
-		const AttendStore out;
-#pragma unroll 4
-		for (int i = threadIdx.x; i < t.group * WIDE; i += AttendConsumers::THREADS) {
-			const int entry = i / WIDE, element = i % WIDE;
-			if (element >= a.dim) continue;
-			const AttendSum sum = attend_add<WIDE, false>(s.states[buffer], sums + buffer * WARPS * t.group * WIDE, t.group, i);
-			if (u.units > 1) {
-				float *p = attend_partial(a, t, entry, split);
-				p[element] = sum.sum;
-				if (element == 0) p[a.dim] = sum.most, p[a.dim + 1] = sum.weight;
-				continue;
+		constexpr int BATCH = 4;
+		const int all = u.tile.group * WIDE;
+#pragma unroll 1
+		for (int from = threadIdx.x; from < all; from += BATCH * AttendConsumers::THREADS) {
+			AttendSum sum[BATCH], before[BATCH];
+#pragma unroll
+			for (int k = 0; k < BATCH; k++) {
+				const int i = from + k * AttendConsumers::THREADS;
+				if (i >= all) break;
+				sum[k] = attend_add<WIDE, false>(s.states[buffer], sums + buffer * WARPS * all, u.tile.group, i);
+				before[k] = split > u.begin ? run[i] : logits.before(a, u.tile, i / WIDE);
 			}
-			const AttendSum all0 = logits.before(a, t, entry);
-			AttendSum all = split > u.begin ? run[i] : all0;
-			all.add(sum.sum, sum.most, sum.weight);
-			if (split + 1 < u.end)
-				run[i] = all;
-			else
-				out.store(a, t.index(a, entry), element, all.sum / all.weight);
+#pragma unroll
+			for (int k = 0; k < BATCH; k++) {
+				const int i = from + k * AttendConsumers::THREADS;
+				if (i >= all) break;
+				if (i % WIDE < a.dim) keep(u, split, i, sum[k], before[k]);
+			}
 		}
+	}
+	// keep stores element i of a split's sums: as partial sums, added to those before, or as results.
+	__device__ __forceinline__ void keep(
+		const AttendUnit &u, int split, int i, const AttendSum &sum, AttendSum all) const {
+		const int entry = i / WIDE, element = i % WIDE;
+		if (u.units > 1) {
+			float *p = attend_partial(a, u.tile, entry, split);
+			p[element] = sum.sum;
+			if (element == 0) p[a.dim] = sum.most, p[a.dim + 1] = sum.weight;
+			return;
+		}
+		all.add(sum.sum, sum.most, sum.weight);
+		if (split + 1 < u.end)
+			run[i] = all;
+		else
+			AttendStore().store(a, u.tile.index(a, entry), element, all.sum / all.weight);
 	}
 
 	__device__ __forceinline__ void operator()() {
