@@ -403,6 +403,10 @@ template <int CHUNKS, class Args, class Logits> struct AttendConsumer : AttendMa
 		if (lane % 4 == 0) state[lane / 4] = {w.most, w.weight};
 	}
 
+	// buffer_at returns one of two buffers for the warps' sums. A unit with fewer entries than the one before must not
+	// move them: others may still read its sums.
+	__device__ __forceinline__ float *buffer_at(int buffer) const { return sums + buffer * WARPS * most * WIDE; }
+
 	// add adds the warps' sums of a split, to those of the splits before if the block has them all. A thread has an
 	// element of each entry, or of every second one; all of them are loaded before any is stored.
 	__device__ __forceinline__ void add(const AttendUnit &u, int split, int buffer) const {
@@ -415,7 +419,7 @@ template <int CHUNKS, class Args, class Logits> struct AttendConsumer : AttendMa
 			for (int k = 0; k < BATCH; k++) {
 				const int i = from + k * AttendConsumers::THREADS;
 				if (i >= all) break;
-				sum[k] = attend_add<WIDE, false>(s.states[buffer], sums + buffer * WARPS * all, u.tile.group, i);
+				sum[k] = attend_add<WIDE, false>(s.states[buffer], buffer_at(buffer), u.tile.group, i);
 				before[k] = split > u.begin ? run[i] : logits.before(a, u.tile, i / WIDE);
 			}
 #pragma unroll
@@ -459,7 +463,7 @@ template <int CHUNKS, class Args, class Logits> struct AttendConsumer : AttendMa
 				const int low = Base::low(t, split), high = Base::high(t, split);
 				if (warp >= low && warp <= high)
 					block(q, t, split * SPLIT + warp * BLOCK, c.ahead(2 * (warp - low), stages),
-						sums + (buffer * WARPS + warp) * t.group * WIDE, s.states[buffer][warp]);
+						buffer_at(buffer) + warp * t.group * WIDE, s.states[buffer][warp]);
 				else if (lane % 4 == 0)
 					s.states[buffer][warp][lane / 4] = {-INFINITY, 0};
 				AttendConsumers::sync(); // also: buffers read below are written again only after the next one
