@@ -43,4 +43,4 @@ var CodesRing = true
 var ManyAttend = 1
 
 // AheadBytes is how much of the weights that come next a block of a product of many rows brings to the cache.
-var AheadBytes = 64 << 10
+var AheadBytes = 0
