@@ -76,6 +76,13 @@ type manyArgs[T any] struct {
 	handover       handoverArgs
 	sums, arrivals uint64
 	plan           slicePlan
+	ahead          aheadArgs
+}
+
+// aheadArgs mirrors Ahead of gemm/ahead.cuh.
+type aheadArgs struct {
+	at           [3]uint64
+	apart, bytes [3]uint32
 }
 
 // codesArgs mirrors CodesArgs.
@@ -113,6 +120,7 @@ type attendArgs struct {
 	rounded                               uint64
 	tokens, group, afterQKV, shareMerge   int32
 	parts, _                              int32
+	ahead                                 aheadArgs
 }
 
 // attendLogits mirrors AttendLogits.

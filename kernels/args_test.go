@@ -25,6 +25,7 @@ var arguments = []argument{
 	{cpp: "AcceptArgs", mirror: acceptArgs{}, rename: "t:T"},
 	{cpp: "Activations", mirror: activations{}},
 	{cpp: "AddNormArgs", mirror: addNormArgs{}},
+	{cpp: "Ahead", mirror: aheadArgs{}},
 	{cpp: "AttendArgs", mirror: attendArgs{}, rename: "t:T"},
 	{cpp: "AttendLatentArgs", mirror: attendLatentArgs{}, rename: "t:T"},
 	{cpp: "AttendSpreadArgs<AttendArgs>", mirror: attendSpreadArgs[attendArgs]{}},

@@ -11,12 +11,15 @@ import (
 
 // Constants of attention/many.cuh.
 const (
-	attendManyShared  = 66816 // the ring, and what belongs to it
-	attendManyStatic  = 8832  // shared memory beside that of a launch, at most
-	attendManyRow     = 20    // of shared memory, for each row of a step
-	attendManyQueue   = 2     // units whose queries are in shared memory
-	attendManyMinPage = 4     // tokens of a page: each lane of a warp copies from one of a split's pages
-	attendManyBlocks  = 2     // of an SM, at most
+	attendManyShared  = 1280 // before the ring
+	attendManyStatic  = 8832 // shared memory beside that of a launch, at most
+	attendManyRow     = 20   // of shared memory, for each row of a step
+	attendManyQueue   = 2    // units whose queries are in shared memory
+	attendManyBlock   = 32   // positions of a warp
+	attendManyMinPage = 4    // tokens of a page: each lane of a warp copies from one of a split's pages
+	attendManyBlocks  = 2    // of an SM, at most
+	// Stages of the ring: at least those of a split.
+	attendManyLeastStages, attendManyMostStages = 2 * attendWarps, 32
 )
 
 // attendManyKernels are the kernels of many rows by head size, rounded up to a multiple of 32: without softcap and sinks,
@@ -29,9 +32,11 @@ var attendManyKernels = func() (all [attendTwoAtMost / 32][2]attendNames) {
 	return all
 }()
 
-// isMany reports whether o's rows go through the kernels of many rows, whose blocks share rows of unequal length evenly.
+// isMany reports whether o's rows go through the kernels of many rows, whose blocks share rows of unequal length evenly:
+// if there are more of them, and of their heads, than blocks that run at the same time.
 func (o Attend) isMany(q *cuda.Queue) bool {
-	return tune.ManyAttend && hopper(q) && o.Class == Decode && o.T > skinny8.tokens && o.T <= mostManyRows &&
+	return hopper(q) && o.Class == Decode && o.T > skinny8.tokens && o.T <= mostManyRows &&
+		o.T*o.KV.Heads*splitsOf(o.Heads/o.KV.Heads, attendQueries) > tune.ManyAttend*q.SMs() &&
 		o.Queries <= 1 && o.First == 0 && !o.spreads() && o.KV.PageTokens >= attendManyMinPage && o.manySize()
 }
 
@@ -43,16 +48,29 @@ func (o Attend) manySize() bool {
 
 // launchMany launches one of these kernels, with as many blocks as run at the same time.
 func (o Attend) launchMany(q *cuda.Queue, args attendArgs) error {
-	entries := min(o.Heads/o.KV.Heads, attendQueries)
-	floats := attendManyQueue*o.KV.HeadDim + (2*attendWarps+3)*attendWide(o.KV.HeadDim)
-	shared := attendManyShared + 4*entries*floats + attendManyRow*o.T
-	const reserved = 1 << 10 // of each block
-	fit := (sharedMemory(q) + reserved) / (shared + attendManyStatic + reserved)
-	g := cuda.Grid{X: max(1, min(attendManyBlocks, fit)) * q.SMs(), Threads: 32 * (attendWarps + 1), Shared: shared,
-		AllShared: true, Dependent: true}
+	blocks, stages, shared := o.manyRing(sharedMemory(q))
+	args.parts = int32(stages)
+	args.ahead = o.Handover.ahead(q, blocks*q.SMs(), tune.AheadBytes/blocks)
+	g := cuda.Grid{X: blocks * q.SMs(), Threads: 32 * (attendWarps + 1), Shared: shared, AllShared: true, Dependent: true}
 	kernels := &attendManyKernels[(o.KV.HeadDim-1)/32]
 	if o.hasLogits() {
 		return o.launchLogits(q, &kernels[1], g, args)
 	}
 	return o.launchDecode(q, &kernels[0], g, args)
+}
+
+// manyRing returns how many blocks run on an SM at the same time, the stages of their rings, and the shared memory of a
+// block, of at most the given bytes: two blocks if their rings then hold a split.
+func (o Attend) manyRing(bytes int) (blocks, stages, shared int) {
+	const reserved = 1 << 10 // of each block
+	entries, d := min(o.Heads/o.KV.Heads, attendQueries), o.KV.HeadDim
+	others := attendManyShared + attendManyRow*o.T +
+		4*entries*(attendManyQueue*d+(2*attendWarps+3)*attendWide(d))
+	stage := 2 * attendManyBlock * splitsOf(d, 32) * 32
+	for blocks = attendManyBlocks; ; blocks-- {
+		stages = min(((bytes+reserved)/blocks-reserved-attendManyStatic-others)/stage, attendManyMostStages)
+		if blocks == 1 || stages >= attendManyLeastStages {
+			return blocks, stages, others + stages*stage
+		}
+	}
 }

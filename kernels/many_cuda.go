@@ -58,7 +58,26 @@ func launchMany[T any](q *cuda.Queue, p productLaunch, kind string, args T) erro
 	g := cuda.Grid{X: tiles, Y: s.count(), Cluster: clusterSize(tiles), Threads: v.threads, Shared: v.shared,
 		Dependent: tune.DependentLaunch}
 	return cuda.Launch(q, p.name+kind+v.suffix, g, manyArgs[T]{op: args, rounded: r,
-		handover: p.epilogue(q, n), sums: arrivals + ArrivalBytes, arrivals: arrivals, plan: plan})
+		handover: p.epilogue(q, n), sums: arrivals + ArrivalBytes, arrivals: arrivals, plan: plan,
+		ahead: p.handover.ahead(q, tiles*s.count(), tune.AheadBytes)})
+}
+
+// ahead returns what each of so many blocks brings to the cache of the weights that come next: so many bytes of all,
+// at the beginning of its part of each.
+func (h Handover) ahead(q *cuda.Queue, blocks, bytes int) (a aheadArgs) {
+	all := int64(0)
+	for _, w := range h.Next {
+		all += w.Bytes()
+	}
+	for i, w := range h.Next {
+		if w.Bytes() == 0 {
+			continue
+		}
+		part := w.Bytes() / int64(blocks) &^ 15
+		a.at[i], a.apart[i] = q.Address(w), uint32(part)
+		a.bytes[i] = uint32(min(part, int64(bytes)*w.Bytes()/all&^15))
+	}
+	return a
 }
 
 // manyInput returns p's input rows as the op before left them, or rounds them now.

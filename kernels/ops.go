@@ -60,6 +60,9 @@ type Handover struct {
 	// rows have them, and the exchange after it gives them to the others. 0: the op has all columns.
 	Ranks int
 	DType DType // of the next product's rows; only Attend reads it, as a product assumes its own type
+	// Next are weights that products after this op read first, or none: while its last results are on their way and
+	// nothing else is read, a GPU may bring the beginning of them to its cache.
+	Next [3]device.Buffer
 }
 
 // HandoverType returns the type in which products of a class over all of the weights take and leave handed-over rows, or

@@ -48,25 +48,23 @@ struct AttendManyRow {
 
 template <int CHUNKS> struct AttendManyShared {
 	static constexpr int BLOCK = AttendSplits<CHUNKS>::BLOCK, DIM = 32 * CHUNKS;
-	static constexpr int STAGES = 32 / CHUNKS;
-	static constexpr int STAGE_BYTES = BLOCK * DIM * 2, QUEUE = 2;
+	static constexpr int STAGE_BYTES = BLOCK * DIM * 2, MOST_STAGES = 32, QUEUE = 2;
 
-	char ring[STAGES][STAGE_BYTES]; // keys or values of a warp's block
 	AttendUnit units[QUEUE];
 	SoftmaxState states[2][WARPS][ENTRIES];
-	uint64_t full[STAGES], empty[STAGES], unitFull[QUEUE], unitEmpty[QUEUE];
-	// From attendManyShared of attend_many_cuda.go on: queries float [QUEUE][group][dim], sums float
-	// [2][WARPS][group][WIDE], AttendSum [group][WIDE], AttendManyRow [T].
+	uint64_t full[MOST_STAGES], empty[MOST_STAGES], unitFull[QUEUE], unitEmpty[QUEUE];
+	// From ATTEND_MANY_SHARED on: the ring [a.parts][STAGE_BYTES], keys or values of a warp's block; queries float
+	// [QUEUE][group][dim], sums float [2][WARPS][group][WIDE], AttendSum [group][WIDE], AttendManyRow [T].
 };
-constexpr int ATTEND_MANY_SHARED = 66816;
+constexpr int ATTEND_MANY_SHARED = 1280; // attendManyShared of attend_many_cuda.go
 
 // AttendCursor is a stage of the ring, and the parity of the times that it was used.
-template <int STAGES> struct AttendCursor {
+struct AttendCursor {
 	int stage, phase;
 
-	__device__ __forceinline__ AttendCursor ahead(int by) const {
+	__device__ __forceinline__ AttendCursor ahead(int by, int stages) const {
 		AttendCursor c = {stage + by, phase};
-		if (c.stage >= STAGES) c.stage -= STAGES, c.phase ^= 1;
+		if (c.stage >= stages) c.stage -= stages, c.phase ^= 1;
 		return c;
 	}
 };
@@ -74,27 +72,30 @@ template <int STAGES> struct AttendCursor {
 // AttendMany is a thread's view of a block.
 template <int CHUNKS> struct AttendMany {
 	using Shared = AttendManyShared<CHUNKS>;
-	using Cursor = AttendCursor<Shared::STAGES>;
-	static constexpr int BLOCK = Shared::BLOCK, SPLIT = AttendSplits<CHUNKS>::SPLIT, STAGES = Shared::STAGES;
+	using Cursor = AttendCursor;
+	static constexpr int BLOCK = Shared::BLOCK, SPLIT = AttendSplits<CHUNKS>::SPLIT;
 	static constexpr int HALVES = AttendBlock<CHUNKS>::HALVES, WIDE = 64 * HALVES, QUEUE = Shared::QUEUE;
-	static_assert(STAGES >= 2 * WARPS, "a split's keys and values are in the ring at once");
 	static_assert(sizeof(Shared) <= ATTEND_MANY_SHARED && sizeof(AttendManyRow) == 20, "as in attend_many_cuda.go");
 
 	const AttendArgs &a;
 	Shared &s;
+	const int stages; // at least 2*WARPS: a split's keys and values are in the ring at once
+	char *const ring;
 	float *const queries, *const sums;
 	AttendSum *const run;
 	AttendManyRow *const rows;
 	const int most; // entries of a tile
 
 	__device__ __forceinline__ AttendMany(const AttendArgs &a, Shared &s)
-		: a(a), s(s), queries((float *)((char *)&s + ATTEND_MANY_SHARED)), sums(queries + QUEUE * min(ENTRIES, a.group) * a.dim),
+		: a(a), s(s), stages(a.parts), ring((char *)&s + ATTEND_MANY_SHARED),
+		  queries((float *)(ring + stages * Shared::STAGE_BYTES)), sums(queries + QUEUE * min(ENTRIES, a.group) * a.dim),
 		  run((AttendSum *)(sums + 2 * WARPS * min(ENTRIES, a.group) * WIDE)),
 		  rows((AttendManyRow *)(run + min(ENTRIES, a.group) * WIDE)), most(min(ENTRIES, a.group)) {}
 
+	// start makes the barriers.
 	__device__ __forceinline__ void start() const {
 		if (threadIdx.x == 0) {
-			for (int i = 0; i < STAGES; i++) {
+			for (int i = 0; i < stages; i++) {
 				mbarrier_init(shared_address(&s.full[i]), 1);
 				mbarrier_init(shared_address(&s.empty[i]), WARP_ARRIVALS);
 			}
@@ -104,8 +105,9 @@ template <int CHUNKS> struct AttendMany {
 			}
 			mbarrier_fence_init();
 		}
-		__syncthreads();
 	}
+
+	__device__ __forceinline__ char *stage(const Cursor &c) const { return ring + c.stage * Shared::STAGE_BYTES; }
 
 	// The blocks of positions of a split that a tile sees: warps low to high.
 	static __device__ __forceinline__ int low(const AttendTile &t, int split) {
@@ -120,17 +122,20 @@ template <int CHUNKS> struct AttendMany {
 // yet, and consumers load the queries.
 template <int CHUNKS, bool DEFERRED> struct AttendProducer : AttendMany<CHUNKS> {
 	using Base = AttendMany<CHUNKS>;
-	using Base::a, Base::s, Base::rows, Base::queries, Base::most;
+	using Base::a, Base::s, Base::stages, Base::rows, Base::queries, Base::most;
 	using typename Base::Cursor;
-	static constexpr int BLOCK = Base::BLOCK, SPLIT = Base::SPLIT, STAGES = Base::STAGES, QUEUE = Base::QUEUE;
+	static constexpr int BLOCK = Base::BLOCK, SPLIT = Base::SPLIT, QUEUE = Base::QUEUE;
 
-	const int lane, tiles; // tiles of a row
-	int size, full, units; // splits of a unit at most; units of that size and all, of all rows
+	const int lane, tiles, run; // tiles of a row; positions that a lane copies at once, of one page
+	int size, full, units; // splits of a unit; units with at least as many and all, of all rows
+	int each;              // rows that a lane plans
+	int fullEnd, restEnd;  // units up to the lane's last row, of a head
 	bool waited;
 	int issued;
 
 	__device__ __forceinline__ AttendProducer(const Base &b)
-		: Base(b), lane(threadIdx.x % 32), tiles(a.kvHeads * ((a.group + ENTRIES - 1) / ENTRIES)), waited(DEFERRED || !a.afterQKV),
+		: Base(b), lane(threadIdx.x % 32), tiles(a.kvHeads * ((a.group + ENTRIES - 1) / ENTRIES)),
+		  run(min(1 << a.pageShift, BLOCK)), waited(DEFERRED || !a.afterQKV),
 		  issued(0) {}
 
 	__device__ __forceinline__ int first(int last) const { return max(0, last + 1 - a.visible); }
@@ -150,36 +155,58 @@ template <int CHUNKS, bool DEFERRED> struct AttendProducer : AttendMany<CHUNKS> 
 		return sum - v;
 	}
 
-	// plan cuts the work into units. A unit has at most an eighth of a block's share, but at least 4 splits if there are
-	// tiles enough, as shared splits have to be merged. The first SHARING_ROWS long rows are cut.
+	// blocks returns how many blocks of positions a row sees.
+	__device__ __forceinline__ int blocks(int last) const { return last / BLOCK - first(last) / BLOCK + 1; }
+	// cuts returns how many units a tile of a row that shares its splits is cut into: all of `size` splits but the last,
+	// which has half as many to half as many more.
+	__device__ __forceinline__ int cuts(int last) const {
+		return max(1, (blocks(last) + (WARPS / 2) * size - 1) / (WARPS * size));
+	}
+
+	// plan cuts the work into units, which have at most half or an eighth of a block's share, so that all blocks end at
+	// about the same time: half where there are few tiles, and an eighth but at least 4 splits where there are more, as
+	// shared splits have to be merged. Of long rows the first SHARING_ROWS are cut.
 	__device__ __forceinline__ void plan() {
-		const int each = (a.T + 31) / 32, begin = min(lane * each, a.T), end = min(begin + each, a.T);
+		constexpr int BATCH = 8; // loads at once
+		each = (a.T + 31) / 32;
+		const int begin = min(lane * each, a.T), end = min(begin + each, a.T);
 		int all = 0;
-#pragma unroll 4
-		for (int r = begin; r < end; r++) {
-			const int slot = __ldcg(a.slot + r), last = __ldcg(a.position + r);
-			rows[r].slot = slot, rows[r].last = last;
-			all += splits(last);
+#pragma unroll 1
+		for (int r = begin; r < end; r += BATCH) {
+			int slot[BATCH], last[BATCH];
+#pragma unroll
+			for (int i = 0; i < BATCH; i++)
+				slot[i] = load_l2(a.slot + min(r + i, end - 1)), last[i] = load_l2(a.position + min(r + i, end - 1));
+#pragma unroll
+			for (int i = 0; i < BATCH; i++) {
+				if (r + i >= end) break;
+				rows[r + i].slot = slot[i], rows[r + i].last = last[i];
+				all += blocks(last[i]);
+			}
 		}
-		all = sum_of_warp(all) * tiles;
-		size = max(2 * a.T * tiles >= 3 * (int)gridDim.x ? 4 : 1, all / (8 * (int)gridDim.x));
-		int longer = 0, whole = 0, rest = 0;
+		const int share = __reduce_add_sync(~0u, all) * tiles / (WARPS * (int)gridDim.x); // splits of a block
+		size = 2 * a.T * tiles >= 3 * (int)gridDim.x ? max(4, share / 8) : max(2, share / 2);
+		int sharing = 0;
 #pragma unroll 1
-		for (int r = begin; r < end; r++) longer += splits(rows[r].last) > size;
-		longer = sum_before(longer);
+		for (int r = begin; r < end; r++) sharing += cuts(rows[r].last) > 1;
+		sharing = sum_before(sharing);
+		int whole = 0, rest = 0;
 #pragma unroll 1
 		for (int r = begin; r < end; r++) {
-			const int n = splits(rows[r].last), share = n > size ? longer++ : SHARING_ROWS;
-			rows[r].share = share < SHARING_ROWS ? share : -1;
-			whole += share < SHARING_ROWS ? n / size : n >= size;
-			rest += share < SHARING_ROWS ? n % size > 0 : n < size;
-			rows[r].full = whole, rows[r].rest = rest;
+			AttendManyRow &row = rows[r];
+			const int n = splits(row.last), k = cuts(row.last);
+			row.share = k > 1 && sharing < SHARING_ROWS ? sharing : -1;
+			sharing += k > 1;
+			const bool isLong = n - (row.share < 0 ? 0 : (k - 1) * size) >= size; // the last unit
+			whole += (row.share < 0 ? 0 : k - 1) + isLong, rest += !isLong;
+			row.full = whole, row.rest = rest;
 		}
 		const int wholeBefore = sum_before(whole), restBefore = sum_before(rest);
 #pragma unroll 1
 		for (int r = begin; r < end; r++) rows[r].full += wholeBefore, rows[r].rest += restBefore;
+		fullEnd = wholeBefore + whole, restEnd = restBefore + rest;
 		__syncwarp();
-		full = rows[a.T - 1].full * tiles, units = full + rows[a.T - 1].rest * tiles;
+		full = __shfl_sync(~0u, fullEnd, 31) * tiles, units = full + __shfl_sync(~0u, restEnd, 31) * tiles;
 	}
 
 	// unit returns unit number n.
@@ -190,14 +217,10 @@ template <int CHUNKS, bool DEFERRED> struct AttendProducer : AttendMany<CHUNKS> 
 		const bool isFull = n < full;
 		if (!isFull) n -= full;
 		const int of = n / tiles, tile = n - of * tiles;
-		int low = 0, high = a.T - 1; // the first row with more units than `of` before its end
-		while (low < high) {
-			const int middle = (low + high) / 2;
-			if ((isFull ? rows[middle].full : rows[middle].rest) > of)
-				high = middle;
-			else
-				low = middle + 1;
-		}
+		// The first row with more units than `of` up to its end: the lane that planned it, then its place there.
+		int low = (__ffs(__ballot_sync(~0u, (isFull ? fullEnd : restEnd) > of)) - 1) * each;
+		const int r = min(low + lane, a.T - 1);
+		low += __ffs(__ballot_sync(~0u, (isFull ? rows[r].full : rows[r].rest) > of)) - 1;
 		const AttendManyRow row = rows[low];
 		AttendManyTile &t = u.tile;
 		t.row = low, t.slot = row.slot, t.last = row.last, t.first = first(row.last), t.share = row.share;
@@ -208,12 +231,10 @@ template <int CHUNKS, bool DEFERRED> struct AttendProducer : AttendMany<CHUNKS> 
 		t.head = t.kvHead * a.group + part, t.group = min(ENTRIES, a.group - part);
 		u.begin = n0, u.end = n0 + count, u.units = 1;
 		if (row.share < 0) return u;
-		u.units = (count + size - 1) / size;
-		if (isFull) {
-			u.begin = n0 + (of - (low ? rows[low - 1].full : 0)) * size, u.end = u.begin + size;
-		} else {
-			u.begin = n0 + count / size * size;
-		}
+		u.units = cuts(row.last);
+		const int last = n0 + (u.units - 1) * size; // where the last unit begins
+		u.begin = isFull ? min(n0 + (of - (low ? rows[low - 1].full : 0)) * size, last) : last;
+		if (u.begin < last) u.end = u.begin + size;
 		return u;
 	}
 
@@ -235,12 +256,11 @@ template <int CHUNKS, bool DEFERRED> struct AttendProducer : AttendMany<CHUNKS> 
 		publish(u, n);
 	}
 
-	// copy fills two stages with keys and values of block w of a split. at is the page of the lane's run of `run`
-	// positions, the lane-th of the split.
-	__device__ __forceinline__ void copy(const AttendUnit &u, int n, int split, int w, uint32_t at, int run, Cursor &c) {
+	// copy fills two stages with keys and values of block w of a split. at is the page of the lane's run.
+	__device__ __forceinline__ void copy(const AttendUnit &u, int n, int split, int w, uint32_t at, Cursor &c) {
 		const AttendTile &t = u.tile;
 		const int from = split * SPLIT + w * BLOCK, begin = max(from, t.first), end = min(from + BLOCK - 1, t.kept);
-		if (end == t.last || ++issued > STAGES / 2) wait(u, n);
+		if (end == t.last || 2 * ++issued > stages) wait(u, n);
 		const int mine = split * SPLIT + lane * run, low = max(mine, begin), high = min(mine + run - 1, end);
 		const uint32_t plane = a.kvHeads << a.pageShift, page = plane * 2 * a.layers;
 		const uint32_t row = plane * 2 * a.layer + ((uint32_t)t.kvHead << a.pageShift) + at * page + (low & (1 << a.pageShift) - 1);
@@ -254,45 +274,47 @@ template <int CHUNKS, bool DEFERRED> struct AttendProducer : AttendMany<CHUNKS> 
 			if (lane == 0) mbarrier_expect(full, max(end - begin + 1, 0) * rowBytes);
 			__syncwarp();
 			if (copies)
-				bulk_copy(EVICT_FIRST, shared_address(s.ring[c.stage]) + (low - from) * rowBytes,
+				bulk_copy(EVICT_FIRST, shared_address(this->stage(c)) + (low - from) * rowBytes,
 					keys + (uint64_t)(v ? plane : 0) * rowBytes, (high - low + 1) * rowBytes, full);
-			c = c.ahead(1);
+			c = c.ahead(1, stages);
 		}
 	}
 
-	__device__ __forceinline__ void copy_all(const AttendUnit &u, int n, Cursor &c) {
-		const int run = min(1 << a.pageShift, BLOCK);
-		const int32_t *table = a.blockTable + (size_t)u.tile.slot * a.pages;
-		const auto page = [&](int split) {
-			const int p = min(max(split * SPLIT + lane * run, u.tile.first), u.tile.last);
-			return load_l2(table + (p >> a.pageShift));
-		};
-		uint32_t next = page(u.begin);
+	// page returns the page of the lane's run of a split.
+	__device__ __forceinline__ uint32_t page(const AttendTile &t, int split) const {
+		const int p = min(max(split * SPLIT + lane * run, t.first), t.last);
+		return load_l2(a.blockTable + (size_t)t.slot * a.pages + (p >> a.pageShift));
+	}
+
+	// copy_all copies a unit's keys and values. next is the page of its first split.
+	__device__ __forceinline__ void copy_all(const AttendUnit &u, int n, uint32_t next, Cursor &c) {
 #pragma unroll 1
 		for (int split = u.begin; split < u.end; split++) {
 			const uint32_t at = next;
-			if (split + 1 < u.end) next = page(split + 1);
+			if (split + 1 < u.end) next = page(u.tile, split + 1);
 #pragma unroll 1
-			for (int w = Base::low(u.tile, split); w <= Base::high(u.tile, split); w++) copy(u, n, split, w, at, run, c);
+			for (int w = Base::low(u.tile, split); w <= Base::high(u.tile, split); w++) copy(u, n, split, w, at, c);
 		}
 	}
 
 	__device__ __forceinline__ void operator()() {
-		plan();
 		Cursor c = {0, 1};
 		int number = blockIdx.x;
 		for (int n = 0;; n++) {
 			const AttendUnit u = unit(number);
 			unsigned taken = 0;
+			uint32_t first = 0;
+			if (u.units) first = page(u.tile, u.begin);
 			if (u.units && lane == 0) taken = atomicAdd(attend_taken(a), 1u);
 			mbarrier_wait(shared_address(&s.unitEmpty[n % QUEUE]), n / QUEUE & 1 ^ 1);
 			if (lane == 0) s.units[n % QUEUE] = u;
 			if (!u.units) {
+				bring_ahead(a.ahead, blockIdx.x);
 				if (DEFERRED || !waited) pdl_wait();
 				return publish(u, n);
 			}
 			if (waited) publish(u, n);
-			copy_all(u, n, c);
+			copy_all(u, n, first, c);
 			wait(u, n);
 			if (lane == 0 && taken == units - 1) *attend_taken(a) = 0; // nobody takes another
 			number = gridDim.x + __shfl_sync(~0u, taken, 0);
@@ -322,7 +344,7 @@ template <int CHUNKS> struct AttendRingBlock {
 // AttendConsumer is a thread that multiplies.
 template <int CHUNKS, class Args, class Logits> struct AttendConsumer : AttendMany<CHUNKS> {
 	using Base = AttendMany<CHUNKS>;
-	using Base::a, Base::s, Base::queries, Base::sums, Base::run, Base::most;
+	using Base::a, Base::s, Base::stages, Base::queries, Base::sums, Base::run, Base::most;
 	using typename Base::Cursor;
 	static constexpr int BLOCK = Base::BLOCK, SPLIT = Base::SPLIT, QUEUE = Base::QUEUE, WIDE = Base::WIDE;
 	static constexpr int HALVES = Base::HALVES;
@@ -362,8 +384,8 @@ template <int CHUNKS, class Args, class Logits> struct AttendConsumer : AttendMa
 	__device__ __forceinline__ void block(
 		const Queries &q, const AttendTile &t, int from, Cursor c, float *to, SoftmaxState *state) const {
 		const bool mine = Own::DEFERRED && from + BLOCK > t.last; // it has the row's own position
-		const Cursor v = c.ahead(1);
-		const AttendRingBlock<CHUNKS> b = {(const uint4 *)s.ring[c.stage] + lane % 4, (const uint4 *)s.ring[v.stage] + lane / 4,
+		const Cursor v = c.ahead(1, stages);
+		const AttendRingBlock<CHUNKS> b = {(const uint4 *)this->stage(c) + lane % 4, (const uint4 *)this->stage(v) + lane / 4,
 			t.first - from, max(t.kept - from, 0), a.dim / 8};
 		AttendWeights<CHUNKS> w;
 		mbarrier_wait(shared_address(&s.full[c.stage]), c.phase);
@@ -381,29 +403,48 @@ template <int CHUNKS, class Args, class Logits> struct AttendConsumer : AttendMa
 		if (lane % 4 == 0) state[lane / 4] = {w.most, w.weight};
 	}
 
-	// add adds the warps' sums of a split, to those of the splits before if the block has them all.
+	// buffer_at returns one of two buffers for the warps' sums. A unit with fewer entries than the one before must not
+	// move them: others may still read its sums.
+	__device__ __forceinline__ float *buffer_at(int buffer) const { return sums + buffer * WARPS * most * WIDE; }
+
+	// add adds the warps' sums of a split, to those of the splits before if the block has them all. A thread has an
+	// element of each entry, or of every second one; all of them are loaded before any is stored.
 	__device__ __forceinline__ void add(const AttendUnit &u, int split, int buffer) const {
-		const AttendManyTile &t = u.tile;
-		const AttendStore out;
+		constexpr int BATCH = 4;
+		const int all = u.tile.group * WIDE;
 #pragma unroll 1
-		for (int i = threadIdx.x; i < t.group * WIDE; i += AttendConsumers::THREADS) {
-			const int entry = i / WIDE, element = i % WIDE;
-			if (element >= a.dim) continue;
-			const AttendSum sum = attend_add<WIDE, false>(s.states[buffer], sums + buffer * WARPS * t.group * WIDE, t.group, i);
-			if (u.units > 1) {
-				float *p = attend_partial(a, t, entry, split);
-				p[element] = sum.sum;
-				if (element == 0) p[a.dim] = sum.most, p[a.dim + 1] = sum.weight;
-				continue;
+		for (int from = threadIdx.x; from < all; from += BATCH * AttendConsumers::THREADS) {
+			AttendSum sum[BATCH], before[BATCH];
+#pragma unroll
+			for (int k = 0; k < BATCH; k++) {
+				const int i = from + k * AttendConsumers::THREADS;
+				if (i >= all) break;
+				sum[k] = attend_add<WIDE, false>(s.states[buffer], buffer_at(buffer), u.tile.group, i);
+				before[k] = split > u.begin ? run[i] : logits.before(a, u.tile, i / WIDE);
 			}
-			const AttendSum all0 = logits.before(a, t, entry);
-			AttendSum all = split > u.begin ? run[i] : all0;
-			all.add(sum.sum, sum.most, sum.weight);
-			if (split + 1 < u.end)
-				run[i] = all;
-			else
-				out.store(a, t.index(a, entry), element, all.sum / all.weight);
+#pragma unroll
+			for (int k = 0; k < BATCH; k++) {
+				const int i = from + k * AttendConsumers::THREADS;
+				if (i >= all) break;
+				if (i % WIDE < a.dim) keep(u, split, i, sum[k], before[k]);
+			}
 		}
+	}
+	// keep stores element i of a split's sums: as partial sums, added to those before, or as results.
+	__device__ __forceinline__ void keep(
+		const AttendUnit &u, int split, int i, const AttendSum &sum, AttendSum all) const {
+		const int entry = i / WIDE, element = i % WIDE;
+		if (u.units > 1) {
+			float *p = attend_partial(a, u.tile, entry, split);
+			p[element] = sum.sum;
+			if (element == 0) p[a.dim] = sum.most, p[a.dim + 1] = sum.weight;
+			return;
+		}
+		all.add(sum.sum, sum.most, sum.weight);
+		if (split + 1 < u.end)
+			run[i] = all;
+		else
+			AttendStore().store(a, u.tile.index(a, entry), element, all.sum / all.weight);
 	}
 
 	__device__ __forceinline__ void operator()() {
@@ -421,13 +462,13 @@ template <int CHUNKS, class Args, class Logits> struct AttendConsumer : AttendMa
 			for (int split = u.begin; split < u.end; split++, buffer ^= 1) {
 				const int low = Base::low(t, split), high = Base::high(t, split);
 				if (warp >= low && warp <= high)
-					block(q, t, split * SPLIT + warp * BLOCK, c.ahead(2 * (warp - low)),
-						sums + (buffer * WARPS + warp) * t.group * WIDE, s.states[buffer][warp]);
+					block(q, t, split * SPLIT + warp * BLOCK, c.ahead(2 * (warp - low), stages),
+						buffer_at(buffer) + warp * t.group * WIDE, s.states[buffer][warp]);
 				else if (lane % 4 == 0)
 					s.states[buffer][warp][lane / 4] = {-INFINITY, 0};
 				AttendConsumers::sync(); // also: buffers read below are written again only after the next one
 				add(u, split, buffer);
-				c = c.ahead(2 * (high - low + 1));
+				c = c.ahead(2 * (high - low + 1), stages);
 			}
 			if (u.units > 1) {
 				const int begin = t.first / SPLIT, end = t.last / SPLIT + 1;
@@ -448,10 +489,15 @@ __device__ __forceinline__ void attend_many(const Args &a, const Logits &logits 
 		pdl_wait();
 		fence_async_global(); // bulk copies read what earlier kernels wrote
 	}
-	block.start();
-	if (threadIdx.x / 32 == WARPS)
-		AttendProducer<CHUNKS, DEFERRED>{block}();
-	else
+	if (threadIdx.x / 32 == WARPS) {
+		AttendProducer<CHUNKS, DEFERRED> producer(block);
+		producer.plan();
+		__syncthreads(); // the barriers are there
+		producer();
+	} else {
+		block.start();
+		__syncthreads();
 		AttendConsumer<CHUNKS, Args, Logits>{block, a, logits}();
+	}
 }
 #endif

@@ -1,6 +1,7 @@
 // Arguments and softmax sums that decode attention (attend.cu) and prefill attention
 // (attend_prefill.cu) share.
 #pragma once
+#include "gemm/ahead.cuh"
 #include "ptx/math.cuh"
 #include "ptx/memory.cuh"
 #include <cuda_bf16.h>
@@ -29,8 +30,9 @@ struct AttendArgs {
 	int32_t afterQKV; // whether the kernel may read before pdl_wait all that QKV does not write
 	// prefill: whether all blocks of a joined tile merge its splits; they must all run at the same time
 	int32_t shareMerge;
-	int32_t parts; // prefill: blocks that share a joined tile's splits, at most
+	int32_t parts; // prefill: blocks that share a joined tile's splits, at most; many.cuh: stages of the ring
 	int32_t unused;
+	Ahead ahead; // many.cuh: what a block brings to L2 when it has copied all keys and values
 };
 
 __device__ __forceinline__ uint32_t attend_pack(float low, float high) {

@@ -38,7 +38,12 @@ REEL_FIELD(AddNormArgs, x, 24);
 REEL_FIELD(AddNormArgs, cols, 32);
 REEL_FIELD(AddNormArgs, eps, 36);
 
-REEL_SIZE(AttendArgs, 152);
+REEL_SIZE(Ahead, 48);
+REEL_FIELD(Ahead, at, 0);
+REEL_FIELD(Ahead, apart, 24);
+REEL_FIELD(Ahead, bytes, 36);
+
+REEL_SIZE(AttendArgs, 200);
 REEL_FIELD(AttendArgs, q, 0);
 REEL_FIELD(AttendArgs, pool, 8);
 REEL_FIELD(AttendArgs, out, 16);
@@ -68,6 +73,7 @@ REEL_FIELD(AttendArgs, afterQKV, 136);
 REEL_FIELD(AttendArgs, shareMerge, 140);
 REEL_FIELD(AttendArgs, parts, 144);
 REEL_FIELD(AttendArgs, unused, 148);
+REEL_FIELD(AttendArgs, ahead, 152);
 
 REEL_SIZE(AttendLatentArgs, 136);
 REEL_FIELD(AttendLatentArgs, q, 0);
@@ -92,9 +98,9 @@ REEL_FIELD(AttendLatentArgs, logits, 112);
 REEL_FIELD(AttendLatentArgs, scale, 128);
 REEL_FIELD(AttendLatentArgs, unused, 132);
 
-REEL_SIZE(AttendSpreadArgs<AttendArgs>, 280);
+REEL_SIZE(AttendSpreadArgs<AttendArgs>, 328);
 REEL_FIELD(AttendSpreadArgs<AttendArgs>, of, 0);
-REEL_FIELD(AttendSpreadArgs<AttendArgs>, to, 152);
+REEL_FIELD(AttendSpreadArgs<AttendArgs>, to, 200);
 
 REEL_SIZE(BeginArgs, 24);
 REEL_FIELD(BeginArgs, x, 0);
@@ -107,9 +113,9 @@ REEL_FIELD(AttendLogits, sinks, 0);
 REEL_FIELD(AttendLogits, cap, 8);
 REEL_FIELD(AttendLogits, steep, 12);
 
-REEL_SIZE(AttendLogitsArgs<AttendArgs>, 168);
+REEL_SIZE(AttendLogitsArgs<AttendArgs>, 216);
 REEL_FIELD(AttendLogitsArgs<AttendArgs>, of, 0);
-REEL_FIELD(AttendLogitsArgs<AttendArgs>, logits, 152);
+REEL_FIELD(AttendLogitsArgs<AttendArgs>, logits, 200);
 
 REEL_SIZE(ChosenArgs, 48);
 REEL_FIELD(ChosenArgs, weights, 0);
@@ -481,37 +487,41 @@ REEL_FIELD(LookupArgs, context, 44);
 REEL_FIELD(LookupArgs, trash, 48);
 REEL_FIELD(LookupArgs, stride, 52);
 
-REEL_SIZE(ManyArgs<GateUp>, 720);
+REEL_SIZE(ManyArgs<GateUp>, 768);
 REEL_FIELD(ManyArgs<GateUp>, op, 0);
 REEL_FIELD(ManyArgs<GateUp>, rounded, 80);
 REEL_FIELD(ManyArgs<GateUp>, handover, 104);
 REEL_FIELD(ManyArgs<GateUp>, sums, 136);
 REEL_FIELD(ManyArgs<GateUp>, arrivals, 144);
 REEL_FIELD(ManyArgs<GateUp>, plan, 152);
+REEL_FIELD(ManyArgs<GateUp>, ahead, 720);
 
-REEL_SIZE(ManyArgs<Head>, 704);
+REEL_SIZE(ManyArgs<Head>, 752);
 REEL_FIELD(ManyArgs<Head>, op, 0);
 REEL_FIELD(ManyArgs<Head>, rounded, 64);
 REEL_FIELD(ManyArgs<Head>, handover, 88);
 REEL_FIELD(ManyArgs<Head>, sums, 120);
 REEL_FIELD(ManyArgs<Head>, arrivals, 128);
 REEL_FIELD(ManyArgs<Head>, plan, 136);
+REEL_FIELD(ManyArgs<Head>, ahead, 704);
 
-REEL_SIZE(ManyArgs<Projection>, 720);
+REEL_SIZE(ManyArgs<Projection>, 768);
 REEL_FIELD(ManyArgs<Projection>, op, 0);
 REEL_FIELD(ManyArgs<Projection>, rounded, 80);
 REEL_FIELD(ManyArgs<Projection>, handover, 104);
 REEL_FIELD(ManyArgs<Projection>, sums, 136);
 REEL_FIELD(ManyArgs<Projection>, arrivals, 144);
 REEL_FIELD(ManyArgs<Projection>, plan, 152);
+REEL_FIELD(ManyArgs<Projection>, ahead, 720);
 
-REEL_SIZE(ManyArgs<QKV>, 784);
+REEL_SIZE(ManyArgs<QKV>, 832);
 REEL_FIELD(ManyArgs<QKV>, op, 0);
 REEL_FIELD(ManyArgs<QKV>, rounded, 144);
 REEL_FIELD(ManyArgs<QKV>, handover, 168);
 REEL_FIELD(ManyArgs<QKV>, sums, 200);
 REEL_FIELD(ManyArgs<QKV>, arrivals, 208);
 REEL_FIELD(ManyArgs<QKV>, plan, 216);
+REEL_FIELD(ManyArgs<QKV>, ahead, 784);
 
 REEL_SIZE(PlacesArgs, 40);
 REEL_FIELD(PlacesArgs, count, 0);
@@ -861,11 +871,11 @@ REEL_FIELD(WidthNormsArgs, keys, 28);
 REEL_FIELD(WidthNormsArgs, parts, 32);
 REEL_FIELD(WidthNormsArgs, eps, 36);
 
-REEL_SIZE(AttendDeferredArgs, 264);
-REEL_SIZE(AttendLogitsArgs<AttendDeferredArgs>, 280);
-REEL_SIZE(AttendSpreadArgs<AttendDeferredArgs>, 392);
-REEL_SIZE(AttendFromArgs, 160);
-static_assert(sizeof(AttendArgs) == 152, "post and earliest follow the base");
+REEL_SIZE(AttendDeferredArgs, 312);
+REEL_SIZE(AttendLogitsArgs<AttendDeferredArgs>, 328);
+REEL_SIZE(AttendSpreadArgs<AttendDeferredArgs>, 440);
+REEL_SIZE(AttendFromArgs, 208);
+static_assert(sizeof(AttendArgs) == 200, "post and earliest follow the base");
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 REEL_SIZE(WgmmaArgs<GateUp>, 104);

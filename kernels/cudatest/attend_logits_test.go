@@ -81,6 +81,7 @@ func TestCUDAAttendNoticesOtherLogits(t *testing.T) {
 // With a softcap and sinks too, a row of either class has the same bits alone and in a batch; a prompt has the same
 // bits in any chunks and tiles, with splits computed in parallel or one after another.
 func TestCUDAAttendWithLogitsIsBatchInvariant(t *testing.T) {
+	attendAsMany(t)
 	defer func() { tune.ParallelSplits, tune.ShareMerge, tune.PrefillQueries = true, true, 0 }()
 	for i, c := range prefillShapes {
 		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, c.context)

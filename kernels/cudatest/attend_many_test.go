@@ -4,6 +4,7 @@ package cudatest
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"reel.internal/reel/kernels"
@@ -17,10 +18,17 @@ var manyAttendShapes = []struct{ heads, kvHeads, d, context, window int }{
 	{16, 1, 128, 4000, 131}, {3, 3, 32, 700, 1}, {2, 2, 80, 9000, 0},
 }
 
+// attendAsMany has all steps of more than 8 rows go through the kernels of many rows, until the test ends.
+func attendAsMany(t *testing.T) {
+	before := tune.ManyAttend
+	tune.ManyAttend = 0
+	t.Cleanup(func() { tune.ManyAttend = before })
+}
+
 // A row of a step of many rows has the bits that it has alone, whatever the others' lengths, in any number of rows, and
 // with the kernels of few rows.
 func TestCUDAAttendOfManyRowsHasTheBitsOfOne(t *testing.T) {
-	defer func() { tune.ManyAttend = true }()
+	attendAsMany(t)
 	for _, c := range manyAttendShapes {
 		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, c.context)
 		a.window = c.window
@@ -33,7 +41,7 @@ func TestCUDAAttendOfManyRowsHasTheBitsOfOne(t *testing.T) {
 					rows[i] = a.longest()
 				}
 			}
-			for _, tune.ManyAttend = range []bool{true, false} {
+			for _, tune.ManyAttend = range []int{0, math.MaxInt32} {
 				got := bits32(a.attend(rows, n+a.r.IntN(3), false))
 				for i, r := range rows {
 					a.equal(fmt.Sprintf("%+v, row %d of %d", c, i, n), got[i*width:(i+1)*width], alone[r])
@@ -63,6 +71,7 @@ func (a *attending) longest() (longest int) {
 
 // Attention of many rows leaves its counters as it found them: the next launch, of other rows, has the same results.
 func TestCUDAAttendOfManyRowsAgain(t *testing.T) {
+	attendAsMany(t)
 	a := newAttending(newBoth(t), 8, 8, 128, 2048)
 	all, width := indices(len(a.row)), 8*128
 	want := bits32(a.attend(all, len(all), true))

@@ -113,7 +113,7 @@ func BenchmarkCUDASample(t *testing.B) {
 			"masked":          {Masked: true},
 			"masked, sampled": {Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05, Masked: true},
 		} {
-			for _, n := range []int{1, 32} {
+			for _, n := range []int{1, 32, 64, 256} {
 				t.Run(fmt.Sprintf("%d/%s/%d", vocab, name, n), func(t *testing.B) {
 					b := newBoth(t)
 					d := newDrawing(b, repeat(s, n), vocab)

@@ -254,6 +254,7 @@ func indices(n int) []int {
 // A row's result has the same bits alone, in a batch in any order, padded to any number of rows,
 // and if one block processes all its splits.
 func TestCUDAAttendIsBatchInvariant(t *testing.T) {
+	attendAsMany(t)
 	for _, c := range attendShapes {
 		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, c.context)
 		width, all := c.heads*c.d, indices(len(a.row))

@@ -11,6 +11,7 @@ import (
 
 	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/internal/tune"
 )
 
 // shape is the dimensions of a model's products.
@@ -132,6 +133,7 @@ func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, eleme
 		a := p.a
 		a.T, a.Class, a.Handover.InputIsRounded, a.Q, a.K, a.V, a.Workspace.Rounded, a.Workspace.Partials = T,
 			classOf(prefill), true, l.q, l.k, l.v, p.rounded, p.partials
+		a.Handover.Next = [3]device.Buffer{l.output.Data}
 		add("qkv", a, l.q, l.k, l.v)
 		attend := kernels.Attend{Q: a.Out, Rows: a.Rows, Slots: a.Slots, KV: a.KV, Out: a.Out, Workspace: p.work,
 			T: T, Heads: p.heads, Scale: 0.1, Class: classOf(prefill), AfterQKV: kind == "pass",
@@ -158,14 +160,15 @@ func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, eleme
 		add("output", kernels.Projection{W: l.output, In: a.Out, X: a.X,
 			Workspace: kernels.Workspace{Rounded: p.roundedInner, Partials: p.partials}, T: T,
 			Class: classOf(prefill), Handover: kernels.Handover{InputIsRounded: true, Rounded: p.rounded,
-				Norm: p.norm}}, l.output)
+				Norm: p.norm, Next: [3]device.Buffer{l.gate.Data, l.up.Data}}}, l.output)
 		add("gateup", kernels.GateUp{X: a.X, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid,
 			Workspace: kernels.Workspace{Rounded: p.rounded, Partials: p.partials}, T: T, Class: classOf(prefill),
-			Handover: kernels.Handover{InputIsRounded: true, Rounded: p.roundedInner}, Eps: 1e-5}, l.gate, l.up)
+			Handover: kernels.Handover{InputIsRounded: true, Rounded: p.roundedInner,
+				Next: [3]device.Buffer{l.down.Data}}, Eps: 1e-5}, l.gate, l.up)
 		add("down", kernels.Projection{W: l.down, In: p.mid, X: a.X,
 			Workspace: kernels.Workspace{Rounded: p.roundedInner, Partials: p.partials}, T: T,
 			Class: classOf(prefill), Handover: kernels.Handover{InputIsRounded: true, Rounded: p.rounded,
-				Norm: p.norm}, Name: kernels.DownProjection}, l.down)
+				Norm: p.norm, Next: p.following(i)}, Name: kernels.DownProjection}, l.down)
 	}
 	n := min(T, benchSamples)
 	if prefill {
@@ -174,6 +177,28 @@ func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, eleme
 	add("head", kernels.Head{X: p.a.X, Norm: p.norm, W: p.head, Rows: kernels.Rows{Sample: p.sample},
 		Logits: p.logits, Workspace: kernels.Workspace{Rounded: p.rounded, Partials: p.partials}, T: T, N: n, Eps: 1e-5}, p.head)
 	return ops, elements, bytes
+}
+
+// following returns the weights after layer i.
+func (p *products) following(i int) [3]device.Buffer {
+	if i+1 == len(p.layers) {
+		return [3]device.Buffer{p.head.Data}
+	}
+	next := p.layers[i+1]
+	return [3]device.Buffer{next.q.Data, next.k.Data, next.v.Data}
+}
+
+// BenchmarkProductsAhead replays all products of many rows, with more and less of the next weights brought to the cache
+// at the end of each.
+func BenchmarkProductsAhead(bench *testing.B) {
+	defer func(before int) { tune.AheadBytes = before }(tune.AheadBytes)
+	p := newProducts(newBoth(bench), shapes[0])
+	for _, T := range []int{16, 64, 128, 256} {
+		for _, tune.AheadBytes = range []int{0, 16 << 10, 32 << 10, 64 << 10, 96 << 10, 128 << 10, 192 << 10} {
+			fmt.Printf("%3d KiB ahead: ", tune.AheadBytes>>10)
+			p.measure("all", T, false)
+		}
+	}
 }
 
 // BenchmarkProducts replays a graph of one kind of product of all layers. It prints the time of a

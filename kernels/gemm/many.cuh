@@ -10,6 +10,7 @@
 // tokens each (plan.perTile); or the block of the tile's last partial sum finishes it, with the state of the sum that
 // the block before leaves: the groups so far, and the begun group.
 #pragma once
+#include "gemm/ahead.cuh"
 #include "gemm/operands.cuh"
 #include "gemm/rounded.cuh"
 #include "gemm/work_slices.cuh"
@@ -28,6 +29,7 @@ template <class Op> struct ManyArgs {
 	float4 *sums;       // [token tiles][planes][T/8][256]: sums for other blocks
 	uint32_t *arrivals; // [token tiles][slices + 1][arrived, left]: counters, 0 between launches; the last ones of scales
 	SlicePlan plan;
+	Ahead ahead;
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -554,6 +556,7 @@ __device__ __forceinline__ void many(const ManyArgs<Op> &a) {
 	if (warp == 1) {
 		if (!Op::ATTENTION_NEXT) pdl_launch_dependents();
 		b.produce_weights();
+		bring_ahead(a.ahead, blockIdx.y * gridDim.x + blockIdx.x);
 		return;
 	}
 	begin_product<Op::ATTENTION_NEXT>();

@@ -83,6 +83,7 @@ func (p *pass) decodeLayer(i int) {
 // layer launches layer i of a pass of the decode class with this attention.
 func (p *pass) layer(i int, attend kernels.Attend) {
 	h := p.handovers(i)
+	p.lookAhead(i, &h)
 	attend.Handover = h.attend
 	if p.model.Config.Latent != nil {
 		p.keys(i, h.qkv)
@@ -216,6 +217,26 @@ func (p *pass) handovers(i int) (h handovers) {
 		h.down.Rounded, h.down.Norm = s.roundedHidden, next.attentionNorm
 	}
 	return h
+}
+
+// lookAhead names the weights that come after each op of layer i, where layers are dense.
+func (p *pass) lookAhead(i int, h *handovers) {
+	next := func(weights []kernels.Weight) (data [3]device.Buffer) {
+		for i, w := range weights {
+			data[i] = w.Data
+		}
+		return data
+	}
+	_, output, gateUp, down := p.model.layers[i].products()
+	h.attend.Next = next(output)
+	if p.model.layers[i].sparse() {
+		return
+	}
+	h.output.Next, h.gateUp.Next = next(gateUp), next(down)
+	if i+1 < len(p.model.layers) {
+		qkv, _, _, _ := p.model.layers[i+1].products()
+		h.down.Next = next(qkv)
+	}
 }
 
 // pass launches ops until one fails.

@@ -38,5 +38,9 @@ var PrefillQueries = 0
 // faster.
 var CodesRing = true
 
-// ManyAttend lets Hopper attend to more than 8 rows of the decode class by blocks that stay and take units of work.
-var ManyAttend = true
+// ManyAttend is how many heads of all rows there are for each SM, at most, where more than 8 rows of the decode class are
+// attended to by blocks of their own, on Hopper; of more, blocks stay and take units of work.
+var ManyAttend = 1
+
+// AheadBytes is how much of the weights that come next a block of a product of many rows brings to the cache.
+var AheadBytes = 0
