@@ -127,7 +127,7 @@ type attendLogitsArgs[T any] struct {
 	logits attendLogits
 }
 
-// attendLatentArgs mirrors AttendLatentArgs of attend_latent.cu.
+// attendLatentArgs mirrors AttendLatentArgs of attention/latent.cuh.
 type attendLatentArgs struct {
 	q, pool, out, partial, arrived uint64
 	slot, position, blockTable     uint64
@@ -137,7 +137,7 @@ type attendLatentArgs struct {
 	splits, visible                int32
 	logits                         attendLogits
 	scale                          float32
-	_                              int32
+	rows, stages, shareMerge       int32
 }
 
 // latentArgs mirrors LatentArgs of latent.cu.

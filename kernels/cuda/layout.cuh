@@ -69,7 +69,7 @@ REEL_FIELD(AttendArgs, shareMerge, 140);
 REEL_FIELD(AttendArgs, parts, 144);
 REEL_FIELD(AttendArgs, unused, 148);
 
-REEL_SIZE(AttendLatentArgs, 136);
+REEL_SIZE(AttendLatentArgs, 144);
 REEL_FIELD(AttendLatentArgs, q, 0);
 REEL_FIELD(AttendLatentArgs, pool, 8);
 REEL_FIELD(AttendLatentArgs, out, 16);
@@ -90,7 +90,9 @@ REEL_FIELD(AttendLatentArgs, splits, 104);
 REEL_FIELD(AttendLatentArgs, visible, 108);
 REEL_FIELD(AttendLatentArgs, logits, 112);
 REEL_FIELD(AttendLatentArgs, scale, 128);
-REEL_FIELD(AttendLatentArgs, unused, 132);
+REEL_FIELD(AttendLatentArgs, rows, 132);
+REEL_FIELD(AttendLatentArgs, stages, 136);
+REEL_FIELD(AttendLatentArgs, shareMerge, 140);
 
 REEL_SIZE(AttendSpreadArgs<AttendArgs>, 280);
 REEL_FIELD(AttendSpreadArgs<AttendArgs>, of, 0);
