@@ -15,6 +15,7 @@
 constexpr int TILE_ENTRIES = 64, TILE_GROUPS = 2, TILE_THREADS = 128 * TILE_GROUPS;
 constexpr int TILE_RUNS = LATENT_DIM / 64;     // of 64 elements, which lie together in shared memory
 constexpr int TILE_RUN = TILE_ENTRIES * 8;     // of 64 rows: 16-byte chunks
+constexpr int TILE_COPIES = PREFILL_KEYS * 8 / TILE_THREADS; // rows that a thread copies a part of
 constexpr int TILE_VALUE_RUNS = LATENT_VALUES / 64 / TILE_GROUPS; // of a warpgroup
 
 // LatentTileShared is the dynamic shared memory of a block. Queries and keys are in the order that wgmma reads: chunk c
@@ -33,6 +34,7 @@ struct LatentTile {
 	int limit;             // the row after the tile's last one
 	PrefillRun run;
 	PrefillSplits<true> splits;
+	int page[TILE_COPIES];                    // of the positions that the thread copies next
 	int position[2], least, last;             // of the lane's entries, or -1; of the warp's
 	float o[TILE_VALUE_RUNS][32];             // sums of the split
 	float most[2], weight[2];                 // of the split: largest score, sum of the lane's weights
@@ -56,8 +58,9 @@ struct LatentTile {
 		const int entry = threadIdx.x / 4;
 		const float4 *from = (const float4 *)(a.q + (size_t)at(entry) * a.dim);
 #pragma unroll 6
-		for (int chunk = threadIdx.x % 4; chunk < a.dim / 8; chunk += 4) {
-			const float4 x = __ldcg(from + 2 * chunk), y = __ldcg(from + 2 * chunk + 1);
+		for (int chunk = threadIdx.x % 4; chunk < LATENT_DIM / 8; chunk += 4) {
+			float4 x = {}, y = {};
+			if (8 * chunk < a.dim) x = __ldcg(from + 2 * chunk), y = __ldcg(from + 2 * chunk + 1);
 			s.q[place(entry, chunk)] = {attend_pack(x.x, x.y), attend_pack(x.z, x.w), attend_pack(y.x, y.y),
 				attend_pack(y.z, y.w)};
 		}
@@ -70,20 +73,32 @@ struct LatentTile {
 		least = __reduce_min_sync(~0u, (int)min((unsigned)position[0], (unsigned)position[1]) & INT32_MAX);
 	}
 
-	// copy_keys begins to copy block n. What lies behind the run's last position are zeros: the pool may hold NaN there,
-	// and 0·NaN is NaN.
-	__device__ __forceinline__ void copy_keys(int stage, int n) {
+	// copied returns the position in a block of the i-th row that a thread copies.
+	static __device__ __forceinline__ int copied(int i) { return threadIdx.x / 8 + i * TILE_THREADS / 8; }
+
+	// load_pages starts loading the page numbers for block n.
+	__device__ __forceinline__ void load_pages(int n) {
 		const int32_t *table = a.blockTable + (size_t)run.slot * a.pages;
+#pragma unroll
+		for (int i = 0; i < TILE_COPIES; i++)
+			page[i] = __ldcg(table + (min(n * PREFILL_KEYS + copied(i), run.end - 1) >> a.pageShift));
+	}
+
+	// copy_keys begins to copy block n, whose pages are loaded. What lies behind the run's last position are zeros: the
+	// pool may hold NaN there, and 0·NaN is NaN. So are elements that keys do not have.
+	__device__ __forceinline__ void copy_keys(int stage, int n) {
 		const int by = threadIdx.x % 8, chunks = a.dim / 8;
 #pragma unroll
-		for (int i = 0; i < PREFILL_KEYS * 8 / TILE_THREADS; i++) {
-			const int row = threadIdx.x / 8 + i * TILE_THREADS / 8, p = n * PREFILL_KEYS + row, kept = min(p, run.end - 1);
-			const uint4 *from = (const uint4 *)(a.pool + __ldcg(table + (kept >> a.pageShift)) * a.pageBytes + a.layerStart) +
+		for (int i = 0; i < TILE_COPIES; i++) {
+			const int p = n * PREFILL_KEYS + copied(i), kept = min(p, run.end - 1);
+			const uint4 *from = (const uint4 *)(a.pool + page[i] * a.pageBytes + a.layerStart) +
 				(kept & (1 << a.pageShift) - 1) * chunks;
-			uint4 *to = s.keys[stage] + place(row, by);
+			uint4 *to = s.keys[stage] + place(copied(i), by);
 #pragma unroll
-			for (int j = 0; j < TILE_RUNS; j++)
-				if (by + 8 * j < chunks) cp_async_zero_fill(to + j * TILE_RUN, from + by + 8 * j, p < run.end ? 16 : 0);
+			for (int j = 0; j < TILE_RUNS; j++) {
+				const bool is = by + 8 * j < chunks;
+				cp_async_zero_fill(to + j * TILE_RUN, from + (is ? by + 8 * j : 0), is && p < run.end ? 16 : 0);
+			}
 		}
 	}
 
@@ -94,8 +109,8 @@ struct LatentTile {
 		for (int i = 0; i < 16; i++) x[i] = 0;
 		wgmma_pin(x);
 		wgmma_fence();
-#pragma unroll 4
-		for (int k = 0; k < a.dim / 16; k++) {
+#pragma unroll
+		for (int k = 0; k < LATENT_DIM / 16; k++) {
 			const int at = k / 4 * TILE_RUN * 16 + k % 4 * 32;
 			wgmma_bf16_32_shared(x, wgmma_descriptor(q + at), wgmma_descriptor(keys + at));
 		}
@@ -256,24 +271,32 @@ struct LatentTile {
 		PrefillTurn turn = splits.begin(0);
 		if (turn.n >= splits.blocks) return;
 		__syncthreads(); // all have read what the run before left in shared memory
+		load_pages(turn.n);
 		copy_keys(0, turn.n);
 		cp_async_commit();
 		load_queries();
+		int n = turn.n;
+		splits.step(turn);
+		if (turn.n < splits.blocks) load_pages(turn.n);
 		allMost[0] = allMost[1] = -INFINITY, allWeight[0] = allWeight[1] = 0;
 		clear();
-		for (int stage = 0; turn.n < splits.blocks; stage ^= 1) {
-			const int n = turn.n, split = prefill_split(n);
-			splits.step(turn);
+		for (int stage = 0; n < splits.blocks; stage ^= 1) {
+			const int next = turn.n, split = prefill_split(n);
 			cp_async_wait<0>();
 			fence_async_shared();
 			__syncthreads(); // keys, and before the first ones queries, are there, and the other stage was read
-			if (turn.n < splits.blocks) copy_keys(stage ^ 1, turn.n);
+			if (next < splits.blocks) {
+				copy_keys(stage ^ 1, next);
+				splits.step(turn);
+				if (turn.n < splits.blocks) load_pages(turn.n);
+			}
 			cp_async_commit();
 			float x[16];
 			scores(x, stage);
 			weigh(x, n);
 			add_values(stage);
-			if (turn.n >= splits.blocks || prefill_split(turn.n) != split) end(split, whole);
+			if (next >= splits.blocks || prefill_split(next) != split) end(split, whole);
+			n = next;
 		}
 	}
 

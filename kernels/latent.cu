@@ -115,45 +115,52 @@ template <class D> __device__ __forceinline__ void head_product(const HeadProduc
 }
 
 constexpr int HEAD_ROWS = 64, HEAD_WARPS = 4; // of a block of many rows
-constexpr int HEAD_COLS = 512;                // at most, of a weight
+constexpr int HEAD_STEPS = 8;                 // whose inputs are in shared memory at once
 
 // The same for many rows: grid [outputs / 64][T/64]. Four warps have a tile each of one head, and share the inputs of
-// 64 rows: a part of their columns at a time, rounded. Columns are a multiple of 64.
+// 64 rows, rounded. Columns are a multiple of 64.
 template <class D> __device__ __forceinline__ void head_product_many(const HeadProductArgs &a) {
-	constexpr int PITCH = HEAD_COLS / HEAD_PARTS + 16, STEPS = HEAD_COLS / HEAD_PARTS / MMA_K;
-	__shared__ __align__(16) uint16_t x[HEAD_ROWS][PITCH];
+	constexpr int QUADS = HEAD_STEPS * MMA_K / 4, LOADS = HEAD_ROWS * QUADS / (32 * HEAD_WARPS);
+	__shared__ __align__(16) uint16_t x[HEAD_ROWS][HEAD_STEPS * MMA_K + 16];
 	pdl_begin();
 	const int tile = blockIdx.x * HEAD_WARPS + threadIdx.x / 32, lane = threadIdx.x % 32, head = tile * 16 / a.rows;
-	const int steps = a.cols / MMA_K / HEAD_PARTS, quads = steps * 4, first = blockIdx.y * HEAD_ROWS;
-	const uint4 *w = a.w + (size_t)tile * steps * HEAD_PARTS * 32 + lane;
-	float total[HEAD_ROWS / 8][4];
-	for (int part = 0; part < HEAD_PARTS; part++) {
-		uint4 v[STEPS];
+	const int steps = a.cols / MMA_K, each = steps / HEAD_PARTS, first = blockIdx.y * HEAD_ROWS;
+	const int row = threadIdx.x / QUADS, quad = threadIdx.x % QUADS; // whose input the thread loads first
+	constexpr int APART = 32 * HEAD_WARPS / QUADS;
+	const uint4 *w = a.w + (size_t)tile * steps * 32 + lane;
+	float total[HEAD_ROWS / 8][4], c[HEAD_ROWS / 8][4] = {};
+	const auto add = [&](bool begins) { // adds a part's sums to those before
 #pragma unroll
-		for (int k = 0; k < STEPS; k++) v[k] = load_weights(w + (part * steps + min(k, steps - 1)) * 32);
-		if (part > 0) __syncthreads(); // all have read the part before
-#pragma unroll 8
-		for (int i = threadIdx.x; i < HEAD_ROWS * quads; i += 32 * HEAD_WARPS) {
-			const int row = i / quads, at = i % quads * 4;
-			const float *in = a.in + ((size_t)min(first + row, a.T - 1) * a.heads + head) * a.inStride;
-			const float4 f = __ldcg(reinterpret_cast<const float4 *>(in + part * steps * MMA_K + at));
-			*reinterpret_cast<uint2 *>(&x[row][at]) = {D::pack(f.x, f.y), D::pack(f.z, f.w)};
-		}
+		for (int i = 0; i < HEAD_ROWS / 2; i++)
+			total[i / 4][i % 4] = begins ? c[i / 4][i % 4] : __fadd_rn(total[i / 4][i % 4], c[i / 4][i % 4]), c[i / 4][i % 4] = 0;
+	};
+	for (int from = 0; from < steps; from += HEAD_STEPS) {
+		uint4 v[HEAD_STEPS];
+		float4 f[LOADS];
+#pragma unroll
+		for (int k = 0; k < HEAD_STEPS; k++) v[k] = load_weights(w + min(from + k, steps - 1) * 32);
+#pragma unroll
+		for (int i = 0; i < LOADS; i++)
+			f[i] = __ldcg(reinterpret_cast<const float4 *>(a.in +
+				((size_t)min(first + row + i * APART, a.T - 1) * a.heads + head) * a.inStride +
+				min(from * MMA_K + quad * 4, a.cols - 4)));
+		__syncthreads(); // all have read the inputs before
+#pragma unroll
+		for (int i = 0; i < LOADS; i++)
+			*reinterpret_cast<uint2 *>(&x[row + i * APART][quad * 4]) = {D::pack(f[i].x, f[i].y), D::pack(f[i].z, f[i].w)};
 		__syncthreads();
-		float c[HEAD_ROWS / 8][4] = {};
 #pragma unroll
-		for (int k = 0; k < STEPS; k++) {
-			if (k >= steps) break;
+		for (int k = 0; k < HEAD_STEPS; k++) {
+			if (from + k >= steps) break;
+			if (from + k > 0 && (from + k) % each == 0) add(from + k == each);
 #pragma unroll
 			for (int t = 0; t < HEAD_ROWS / 8; t++) {
 				const uint2 b = *reinterpret_cast<const uint2 *>(&x[8 * t + lane / 4][k * MMA_K + lane % 4 * 4]);
 				D::mma(c[t], v[k], b.x, b.y);
 			}
 		}
-#pragma unroll
-		for (int i = 0; i < HEAD_ROWS / 2; i++)
-			total[i / 4][i % 4] = part ? __fadd_rn(total[i / 4][i % 4], c[i / 4][i % 4]) : c[i / 4][i % 4];
 	}
+	add(false);
 #pragma unroll
 	for (int i = 0; i < HEAD_ROWS / 2; i++) {
 		const int row = first + i / 4 * 8 + lane % 4 * 2 + i % 2, r = tile * 16 - head * a.rows + lane / 4 + i % 4 / 2 * 8;

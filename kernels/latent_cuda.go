@@ -15,9 +15,7 @@ const (
 	headProductWarps  = 4
 	headProductRows   = 64           // of a block of many rows
 	headProductParts  = 4            // of a weight's columns
-	headProductCols   = 512          // at most with many rows
-	headProductMost   = 16           // rows of the kernel of few rows
-	headProductFew    = 256          // tiles of a weight whose warps get a block each
+	headProductMost   = 48           // rows of the kernel of few rows
 	headProductTokens = 8            // rows of a warp
 	latentProductHead = 2 * tileRows // rows that a product takes for a head
 )
@@ -123,16 +121,14 @@ func (o HeadProduct) CUDA(q *cuda.Queue) error {
 // many reports whether the kernel of many rows takes a weight of so many rows a head. It has the bits of the other one.
 func (o HeadProduct) many(rows int) bool {
 	return o.T > headProductMost && rows%(headProductWarps*tileRows) == 0 &&
-		o.W.Cols%(headProductParts*tileCols) == 0 && o.W.Cols <= headProductCols
+		o.W.Cols%(headProductParts*tileCols) == 0
 }
 
-// grid returns the grid of the kernel for T rows: blocks of one warp where a weight has few tiles.
+// grid returns the grid of the kernel for T rows. Few rows have blocks of one warp, for as many SMs as possible.
 func (o HeadProduct) grid(rows int) cuda.Grid {
-	warps, each := headProductWarps, headProductTokens
+	warps, each := 1, headProductTokens
 	if o.many(rows) {
-		each = headProductRows
-	} else if o.W.Rows/tileRows <= headProductFew {
-		warps = 1
+		warps, each = headProductWarps, headProductRows
 	}
 	return cuda.Grid{X: splitsOf(o.W.Rows/tileRows, warps), Y: splitsOf(o.T, each), Threads: 32 * warps, Dependent: true}
 }
