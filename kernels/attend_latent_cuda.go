@@ -59,8 +59,9 @@ func (o Attend) latentPrefill(q *cuda.Queue) error {
 	args.rows = int32(rows)
 	g := cuda.Grid{X: splitsOf(o.Heads, latentTile), Y: splitsOf(o.T, rows), Z: 1, Threads: attendLatentThreads,
 		Shared: latentTileBytes, AllShared: true, Dependent: true}
-	counters, partials := AttendSplitRows*o.Heads, int64(o.T*o.Heads)*int64(args.splits)*int64(o.KV.Values+2)
-	if tune.ParallelSplits && g.X*g.Y <= counters && 4*(int64(counters)+partials) <= o.Workspace.Bytes() {
+	partials := int64(o.T*o.Heads) * int64(args.splits) * int64(o.KV.Values+2)
+	if tune.ParallelSplits && g.X*g.Y <= AttendSplitRows*o.Heads &&
+		attendCounterBytes(o.Heads)+4*partials <= o.Workspace.Bytes() {
 		g.Z = max(1, min(int(args.splits), q.SMs()/(g.X*g.Y)))
 	}
 	return cuda.Launch(q, "reel_attend_latent_prefill", g, args)
