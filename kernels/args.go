@@ -35,6 +35,7 @@ type slicePlan struct {
 	inverse                              uint32                 // 2³²/perTile, rounded up; 0 if perTile is 0
 	tokens                               int32                  // of a token tile
 	firstUnit, endUnit                   int32                  // of the op's units
+	rounds                               int32                  // of a block
 	starts                               [maxSliceStarts]uint32 // output tile<<16 | K block
 }
 

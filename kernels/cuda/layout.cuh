@@ -483,7 +483,7 @@ REEL_FIELD(LookupArgs, context, 44);
 REEL_FIELD(LookupArgs, trash, 48);
 REEL_FIELD(LookupArgs, stride, 52);
 
-REEL_SIZE(ManyArgs<GateUp>, 720);
+REEL_SIZE(ManyArgs<GateUp>, 728);
 REEL_FIELD(ManyArgs<GateUp>, op, 0);
 REEL_FIELD(ManyArgs<GateUp>, rounded, 80);
 REEL_FIELD(ManyArgs<GateUp>, handover, 104);
@@ -491,7 +491,7 @@ REEL_FIELD(ManyArgs<GateUp>, sums, 136);
 REEL_FIELD(ManyArgs<GateUp>, arrivals, 144);
 REEL_FIELD(ManyArgs<GateUp>, plan, 152);
 
-REEL_SIZE(ManyArgs<Head>, 704);
+REEL_SIZE(ManyArgs<Head>, 712);
 REEL_FIELD(ManyArgs<Head>, op, 0);
 REEL_FIELD(ManyArgs<Head>, rounded, 64);
 REEL_FIELD(ManyArgs<Head>, handover, 88);
@@ -499,7 +499,7 @@ REEL_FIELD(ManyArgs<Head>, sums, 120);
 REEL_FIELD(ManyArgs<Head>, arrivals, 128);
 REEL_FIELD(ManyArgs<Head>, plan, 136);
 
-REEL_SIZE(ManyArgs<Projection>, 720);
+REEL_SIZE(ManyArgs<Projection>, 728);
 REEL_FIELD(ManyArgs<Projection>, op, 0);
 REEL_FIELD(ManyArgs<Projection>, rounded, 80);
 REEL_FIELD(ManyArgs<Projection>, handover, 104);
@@ -507,7 +507,7 @@ REEL_FIELD(ManyArgs<Projection>, sums, 136);
 REEL_FIELD(ManyArgs<Projection>, arrivals, 144);
 REEL_FIELD(ManyArgs<Projection>, plan, 152);
 
-REEL_SIZE(ManyArgs<QKV>, 784);
+REEL_SIZE(ManyArgs<QKV>, 792);
 REEL_FIELD(ManyArgs<QKV>, op, 0);
 REEL_FIELD(ManyArgs<QKV>, rounded, 144);
 REEL_FIELD(ManyArgs<QKV>, handover, 168);
@@ -728,7 +728,7 @@ REEL_FIELD(SampleArgs, maxSamples, 108);
 REEL_FIELD(SampleArgs, queries, 112);
 REEL_FIELD(SampleArgs, masks, 116);
 
-REEL_SIZE(SlicePlan, 568);
+REEL_SIZE(SlicePlan, 572);
 REEL_FIELD(SlicePlan, slices, 0);
 REEL_FIELD(SlicePlan, tokenTiles, 4);
 REEL_FIELD(SlicePlan, kBlocks, 8);
@@ -737,7 +737,8 @@ REEL_FIELD(SlicePlan, inverse, 16);
 REEL_FIELD(SlicePlan, tokens, 20);
 REEL_FIELD(SlicePlan, firstUnit, 24);
 REEL_FIELD(SlicePlan, endUnit, 28);
-REEL_FIELD(SlicePlan, starts, 32);
+REEL_FIELD(SlicePlan, rounds, 32);
+REEL_FIELD(SlicePlan, starts, 36);
 
 REEL_SIZE(SoftcapArgs, 24);
 REEL_FIELD(SoftcapArgs, logits, 0);
@@ -815,7 +816,7 @@ REEL_FIELD(StageArgs, context, 124);
 REEL_FIELD(StageArgs, T, 128);
 REEL_FIELD(StageArgs, N, 132);
 
-REEL_SIZE(StreamKArgs<GateUp>, 720);
+REEL_SIZE(StreamKArgs<GateUp>, 728);
 REEL_FIELD(StreamKArgs<GateUp>, op, 0);
 REEL_FIELD(StreamKArgs<GateUp>, rounded, 80);
 REEL_FIELD(StreamKArgs<GateUp>, handover, 104);
@@ -823,7 +824,7 @@ REEL_FIELD(StreamKArgs<GateUp>, partials, 136);
 REEL_FIELD(StreamKArgs<GateUp>, arrivals, 144);
 REEL_FIELD(StreamKArgs<GateUp>, plan, 152);
 
-REEL_SIZE(StreamKArgs<Projection>, 720);
+REEL_SIZE(StreamKArgs<Projection>, 728);
 REEL_FIELD(StreamKArgs<Projection>, op, 0);
 REEL_FIELD(StreamKArgs<Projection>, rounded, 80);
 REEL_FIELD(StreamKArgs<Projection>, handover, 104);
@@ -831,7 +832,7 @@ REEL_FIELD(StreamKArgs<Projection>, partials, 136);
 REEL_FIELD(StreamKArgs<Projection>, arrivals, 144);
 REEL_FIELD(StreamKArgs<Projection>, plan, 152);
 
-REEL_SIZE(StreamKArgs<QKV>, 784);
+REEL_SIZE(StreamKArgs<QKV>, 792);
 REEL_FIELD(StreamKArgs<QKV>, op, 0);
 REEL_FIELD(StreamKArgs<QKV>, rounded, 144);
 REEL_FIELD(StreamKArgs<QKV>, handover, 168);
