@@ -1,6 +1,6 @@
 #include "attention/blocks.cuh"
 #include "attention/deferred_rope.cuh"
-#include "attention/wide_merge.cuh"
+#include "attention/merge_together.cuh"
 #include "ptx/pdl.cuh"
 #include <type_traits>
 
@@ -136,8 +136,8 @@ __device__ __forceinline__ void attend(const Args &a, const Logits &logits = {},
 	add_splits(true);
 	if (whole) return;
 	const int blocks = min((int)gridDim.z, (splits - first + TEAMS - 1) / TEAMS);
-	if constexpr (WIDE > 128)
-		attend_merge_wide<WIDE, THREADS>(a, logits, tile, attend_shared, first, splits, blocks, out);
+	if (WIDE > 128 && a.shareMerge)
+		attend_merge_together<WIDE, THREADS>(a, logits, tile, attend_shared, first, splits, blocks, out);
 	else
 		attend_merge<WIDE, THREADS>(a, logits, tile, run, first, splits, blocks, out);
 }

@@ -37,7 +37,7 @@ func (o Attend) latent(q *cuda.Queue) error {
 	g := cuda.Grid{X: o.T, Y: splitsOf(o.Heads, latentEntries), Z: 1, Threads: attendLatentThreads, AllShared: true,
 		Dependent: true}
 	args := o.latentArgs(q, latentSplits(o.Slots.Context))
-	args.stages, args.shareMerge = 1, flag(hopper(q) && tune.ShareMerge)
+	args.stages, args.shareMerge = 1, flag(tune.ShareMerge)
 	if hopper(q) {
 		args.stages = 2
 	}
@@ -45,7 +45,7 @@ func (o Attend) latent(q *cuda.Queue) error {
 	if o.AfterQKV && o.Class == Decode {
 		args.rows = int32(o.groupRows())
 	}
-	if o.T <= AttendSplitRows { // one block has room on an SM
+	if o.T <= AttendSplitRows { // all blocks run at the same time: one has room on an SM
 		g.Z = max(1, min(int(args.splits), q.SMs()/(g.X*g.Y)))
 	}
 	return cuda.Launch(q, "reel_attend_latent", g, args)

@@ -2,16 +2,16 @@
 #pragma once
 #include "attention/splits.cuh"
 
-// AttendWideMerge is shared memory of a block that merges: that of the sums of its own splits, 2·WARPS·WIDE floats for
+// AttendTogether is shared memory of a block that merges: that of the sums of its own splits, 2·WARPS·WIDE floats for
 // each entry. Factors as in AttendMerge come first, then sums of pairs of elements.
-struct AttendWideMerge {
+struct AttendTogether {
 	static constexpr int MERGED = 64;
 	float (*keep)[MERGED], (*add)[MERGED], (*weight)[MERGED]; // [group]
 	float2 *sums;
 	int room; // sums
 
-	template <int WIDE> static __device__ __forceinline__ AttendWideMerge in(float *shared, int group) {
-		AttendWideMerge s;
+	template <int WIDE> static __device__ __forceinline__ AttendTogether in(float *shared, int group) {
+		AttendTogether s;
 		s.keep = (float (*)[MERGED])shared, s.add = s.keep + group, s.weight = s.add + group;
 		s.sums = (float2 *)(s.weight + group), s.room = (2 * WARPS * WIDE - 3 * MERGED) * group / 2;
 		return s;
@@ -21,7 +21,7 @@ struct AttendWideMerge {
 // attend_merge_pairs adds the splits of up to THREADS pairs of elements from `pair` on, in order, with the operations
 // of AttendSum::add. Pairs are counted through the tile's entries.
 template <int WIDE, int THREADS, class Logits, class Tile, class Out> __device__ __forceinline__ void attend_merge_pairs(
-	const AttendArgs &a, const Logits &logits, const Tile &tile, AttendWideMerge &s, int pair, int pairs, int first,
+	const AttendArgs &a, const Logits &logits, const Tile &tile, AttendTogether &s, int pair, int pairs, int first,
 	int splits, const Out &out) {
 	constexpr int ALL = THREADS / 32, EACH = ENTRIES / ALL, LOADS = 4;
 	const int each = a.dim / 2, once = min(s.MERGED, s.room / pairs);
@@ -66,20 +66,15 @@ template <int WIDE, int THREADS, class Logits, class Tile, class Out> __device__
 	out.store(a, index, element, x.sum / x.weight), out.store(a, index, element + 1, y.sum / x.weight);
 }
 
-// attend_merge_wide adds a tile's splits in order, as attend_merge does. With a.shareMerge each of the `blocks` blocks
-// that computed them waits for the others and adds a part of the elements; else the last one to arrive adds all.
-template <int WIDE, int THREADS, class Logits, class Tile, class Out> __device__ __forceinline__ void attend_merge_wide(
+// attend_merge_together adds a tile's splits in order, as attend_merge does, by the `blocks` blocks that computed them: each
+// waits for the others and adds a part of the elements. They must all run at the same time.
+template <int WIDE, int THREADS, class Logits, class Tile, class Out> __device__ __forceinline__ void attend_merge_together(
 	const AttendArgs &a, const Logits &logits, const Tile &tile, float *shared, int first, int splits, int blocks,
 	const Out &out) {
-	unsigned *const arrived = tile.arrived(a);
-	if (a.shareMerge)
-		attend_wait_for_all(arrived, blocks);
-	else if (!attend_is_last(arrived, blocks))
-		return;
-	AttendWideMerge s = AttendWideMerge::in<WIDE>(shared, tile.group);
-	const int part = a.shareMerge ? blockIdx.z : 0, parts = a.shareMerge ? blocks : 1, all = tile.group * (a.dim / 2);
-	for (int pair = all * part / parts, end = all * (part + 1) / parts; pair < end; pair += THREADS)
-		attend_merge_pairs<WIDE, THREADS>(
-			a, logits, tile, s, pair, min(THREADS, end - pair), first, splits, out);
-	if (a.shareMerge) attend_leave(arrived, blocks);
+	attend_wait_for_all(tile.arrived(a), blocks);
+	AttendTogether s = AttendTogether::in<WIDE>(shared, tile.group);
+	const int part = blockIdx.z, all = tile.group * (a.dim / 2);
+	for (int pair = all * part / blocks, end = all * (part + 1) / blocks; pair < end; pair += THREADS)
+		attend_merge_pairs<WIDE, THREADS>(a, logits, tile, s, pair, min(THREADS, end - pair), first, splits, out);
+	attend_leave(tile.arrived(a), blocks);
 }
