@@ -354,7 +354,10 @@ struct LatentAttend {
 		float weight = before(head + entry).weight;
 		float top[LATENT_ENTRIES / LATENT_WARPS];
 #pragma unroll
-		for (int i = 0; i < LATENT_ENTRIES / LATENT_WARPS; i++) top[i] = before(head + begins + i * LATENT_WARPS < a.heads ? head + begins + i * LATENT_WARPS : -1).most;
+		for (int i = 0; i < LATENT_ENTRIES / LATENT_WARPS; i++) {
+			const int of = head + begins + i * LATENT_WARPS;
+			top[i] = before(of < a.heads ? of : -1).most;
+		}
 		copy_sums(0, unit, units, first, min(once, splits - first));
 		for (int split = first, buffer = 0; split < splits; split += once, buffer ^= 1) {
 			const int count = min(once, splits - split), next = split + once;
