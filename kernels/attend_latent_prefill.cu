@@ -102,8 +102,9 @@ struct LatentTile {
 		}
 	}
 
-	// scores computes those of the warpgroup's 32 positions: x[4i+2h+c] of entry h and position 8i + 2(lane%4) + c.
-	__device__ __forceinline__ void scores(float (&x)[16], int stage) const {
+	// begin_scores begins to compute those of the warpgroup's 32 positions: x[4i+2h+c] of entry h and position
+	// 8i + 2(lane%4) + c.
+	__device__ __forceinline__ void begin_scores(float (&x)[16], int stage) const {
 		const uint32_t q = shared_address(s.q), keys = shared_address(s.keys[stage]) + warpgroup() * 32 * 128;
 #pragma unroll
 		for (int i = 0; i < 16; i++) x[i] = 0;
@@ -114,8 +115,7 @@ struct LatentTile {
 			const int at = k / 4 * TILE_RUN * 16 + k % 4 * 32;
 			wgmma_bf16_32_shared(x, wgmma_descriptor(q + at), wgmma_descriptor(keys + at));
 		}
-		wgmma_commit(), wgmma_wait<0>();
-		wgmma_pin(x);
+		wgmma_commit();
 	}
 
 	// exchange returns the other warpgroup's value of an entry of each half.
@@ -133,6 +133,13 @@ struct LatentTile {
 		const int from = n * PREFILL_KEYS + warpgroup() * 32;
 		const bool all = from + 31 <= least && from > last - a.visible;
 		float high[2], other[2], factor[2];
+		if (a.logits.cap != 0) {
+#pragma unroll
+			for (int i = 0; i < 16; i++) x[i] = a.logits.score(x[i], a.scale);
+		} else {
+#pragma unroll
+			for (int i = 0; i < 16; i++) x[i] = __fmul_rn(x[i], a.scale);
+		}
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
 			high[half] = -INFINITY;
@@ -140,7 +147,6 @@ struct LatentTile {
 			for (int i = 0; i < 8; i++) {
 				float &v = x[i / 2 * 4 + 2 * half + i % 2];
 				const int p = from + i / 2 * 8 + lane() % 4 * 2 + i % 2;
-				v = a.logits.score(v, a.scale);
 				if (!all && (p > position[half] || p <= position[half] - a.visible)) v = -INFINITY;
 				high[half] = fmaxf(high[half], v);
 			}
@@ -182,8 +188,7 @@ struct LatentTile {
 #pragma unroll
 		for (int k = 0; k < PREFILL_KEYS / 16; k++)
 			w[k] = ldmatrix(shared_address(&s.weights[threadIdx.x / 32 % 4 * 16 + lane() % 16][16 * k + lane() / 16 * 8]));
-#pragma unroll
-		for (int h = 0; h < TILE_VALUE_RUNS; h++) wgmma_pin(o[h]);
+		pin_values();
 		wgmma_fence();
 #pragma unroll
 		for (int k = 0; k < PREFILL_KEYS / 16; k++)
@@ -192,6 +197,9 @@ struct LatentTile {
 				wgmma_bf16_64<1>(o[h], w[k].x, w[k].y, w[k].z, w[k].w,
 					wgmma_descriptor(values + value_run(h) / 64 * TILE_RUN * 16 + k * 2048));
 		wgmma_commit(), wgmma_wait<0>();
+		pin_values();
+	}
+	__device__ __forceinline__ void pin_values() {
 #pragma unroll
 		for (int h = 0; h < TILE_VALUE_RUNS; h++) wgmma_pin(o[h]);
 	}
@@ -282,22 +290,28 @@ struct LatentTile {
 		clear();
 		for (int stage = 0; n < splits.blocks; stage ^= 1) {
 			const int next = turn.n, split = prefill_split(n);
-			cp_async_wait<0>();
-			fence_async_shared();
-			__syncthreads(); // keys, and before the first ones queries, are there, and the other stage was read
-			if (next < splits.blocks) {
+			float x[16];
+			wait_for_keys(); // the other stage was read too
+			begin_scores(x, stage);
+			if (next < splits.blocks) { // while scores are computed
 				copy_keys(stage ^ 1, next);
 				splits.step(turn);
 				if (turn.n < splits.blocks) load_pages(turn.n);
 			}
 			cp_async_commit();
-			float x[16];
-			scores(x, stage);
+			wgmma_wait<0>();
+			wgmma_pin(x);
 			weigh(x, n);
 			add_values(stage);
 			if (next >= splits.blocks || prefill_split(next) != split) end(split, whole);
 			n = next;
 		}
+	}
+	// wait_for_keys returns when the keys that were copied last are there, and before the first ones queries.
+	static __device__ __forceinline__ void wait_for_keys() {
+		cp_async_wait<0>();
+		fence_async_shared();
+		__syncthreads();
 	}
 
 	// merge adds the splits of the rows from `first` on in order, as `add` does; of the elements it adds part `part` of
