@@ -35,6 +35,7 @@ type slicePlan struct {
 	inverse                              uint32                 // 2³²/perTile, rounded up; 0 if perTile is 0
 	tokens                               int32                  // of a token tile
 	firstUnit, endUnit                   int32                  // of the op's units
+	rounds                               int32                  // of a block
 	starts                               [maxSliceStarts]uint32 // output tile<<16 | K block
 }
 
@@ -135,7 +136,7 @@ type attendLogitsArgs[T any] struct {
 	logits attendLogits
 }
 
-// attendLatentArgs mirrors AttendLatentArgs of attend_latent.cu.
+// attendLatentArgs mirrors AttendLatentArgs of attention/latent.cuh.
 type attendLatentArgs struct {
 	q, pool, out, partial, arrived uint64
 	slot, position, blockTable     uint64
@@ -145,7 +146,7 @@ type attendLatentArgs struct {
 	splits, visible                int32
 	logits                         attendLogits
 	scale                          float32
-	_                              int32
+	rows, stages, shareMerge       int32
 }
 
 // latentArgs mirrors LatentArgs of latent.cu.

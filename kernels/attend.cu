@@ -1,5 +1,6 @@
 #include "attention/blocks.cuh"
 #include "attention/deferred_rope.cuh"
+#include "attention/merge_together.cuh"
 #include "ptx/pdl.cuh"
 #include <type_traits>
 
@@ -133,9 +134,12 @@ __device__ __forceinline__ void attend(const Args &a, const Logits &logits = {},
 	if (live) w.mask(a, logits, tile, from);
 	store_sums(mine);
 	add_splits(true);
-	if (!whole)
-		attend_merge<WIDE, THREADS>(
-			a, logits, tile, run, first, splits, min((int)gridDim.z, (splits - first + TEAMS - 1) / TEAMS), out);
+	if (whole) return;
+	const int blocks = min((int)gridDim.z, (splits - first + TEAMS - 1) / TEAMS);
+	if (WIDE > 128 && a.shareMerge)
+		attend_merge_together<WIDE, THREADS>(a, logits, tile, attend_shared, first, splits, blocks, out);
+	else
+		attend_merge<WIDE, THREADS>(a, logits, tile, run, first, splits, blocks, out);
 }
 
 template <class Args> struct AttendSpreadArgs {

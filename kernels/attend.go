@@ -45,6 +45,7 @@ type Attend struct {
 	// writes only Q and the rows' own keys and values; everything else is read while QKV still
 	// runs: slots, positions, block table, and in decode the keys and values before the rows. If the
 	// promise is false, some of that may be read before it is written.
+	// With KV.Values the op before is a HeadProduct that writes Q, and the op before that the LatentQKV.
 	AfterQKV bool
 	// Post is the post-processing of a QKV with DeferRoPE, or none. It is for the decode class, and
 	// each row must be the only one of its sequence. Q is not changed.
@@ -100,13 +101,23 @@ func workspaceBytes(rows, heads, splits, values int) int64 {
 // attendCounterBytes returns the size of the counters before the partials.
 func attendCounterBytes(heads int) int64 { return 4*AttendSplitRows*int64(heads) + 16 }
 
-// latentSplit is the positions of a split of attention over latents, in every class.
-const latentSplit = 128
+// On a GPU the positions of a generated row over latents are cut into splits of latentShortSplit up to latentShort of
+// them, and of latentLongSplit beyond: constants of attend_latent.cu.
+const (
+	latentShort      = 4096
+	latentShortSplit = 64
+	latentLongSplit  = 128
+)
+
+// latentSplits returns the number of splits of context positions outside prefill.
+func latentSplits(context int) int {
+	return splitsOf(min(context, latentShort), latentShortSplit) + splitsOf(max(0, context-latentShort), latentLongSplit)
+}
 
 // LatentWorkspaceBytes returns the size of Attend.Workspace for steps of at most rows rows over keys that hold their
 // values: as [AttendWorkspaceBytes], with partials float32 [rows, at most AttendSplitRows][heads][splits][values+2].
 func LatentWorkspaceBytes(rows, heads, values, context int) int64 {
-	return workspaceBytes(rows, heads, splitsOf(context, latentSplit), values)
+	return workspaceBytes(rows, heads, latentSplits(context), values)
 }
 
 // Kernel returns "attend".

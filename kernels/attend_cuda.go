@@ -9,6 +9,7 @@ import (
 
 	"reel.internal/reel/kernels/device"
 	"reel.internal/reel/kernels/device/cuda"
+	"reel.internal/reel/kernels/internal/tune"
 )
 
 // Constants of attention/splits.cuh.
@@ -88,6 +89,8 @@ func (o Attend) launch(q *cuda.Queue) error {
 	g, splits := o.grid(q.SMs())
 	kernels := &attendBySize[(o.KV.HeadDim-1)/32]
 	args := o.args(q, o.groupRows(), 1, splitsOf(o.Slots.Context, attendSplitOf(o.KV.HeadDim)))
+	// Two of their blocks have room on an SM of Hopper.
+	args.shareMerge = flag(o.KV.HeadDim > attendTwoAtMost && hopper(q) && tune.ShareMerge)
 	if o.T > skinny8.tokens { // fewer rows are read as float32
 		o.setHandover(q, &args)
 	}

@@ -9,36 +9,75 @@ import (
 
 	"reel.internal/reel/kernels/device"
 	"reel.internal/reel/kernels/device/cuda"
+	"reel.internal/reel/kernels/internal/tune"
 )
 
-// Constants of attend_latent.cu.
+// Constants of attend_latent.cu, attend_latent_prefill.cu and attention/latent.cuh.
 const (
-	latentKeys    = 64
-	latentEntries = 16
-	latentDim     = mostLatentKey
-	latentValues  = mostLatent
-	latentShared  = 2*((latentKeys+latentEntries)*(latentDim+8)+latentEntries*(latentKeys+8)) + 4*2*4*latentEntries
+	latentKeys          = 64
+	latentEntries       = 16
+	latentWarps         = 8
+	latentDim           = mostLatentKey
+	latentValues        = mostLatent
+	latentTile          = 64 // entries of a tile of a prompt: rows × query heads
+	attendLatentThreads = 32 * latentWarps
+	latentKeysBytes     = 2 * latentKeys * (latentDim + 8)
+	latentShared        = 2*(latentEntries*(latentDim+8)+latentEntries*(latentKeys+8)) + 4*3*latentEntries
+	latentTileBytes     = 3*2*latentTile*latentDim + 2*latentTile*(prefillKeys+8) + 4*2*latentTile
 )
 
-// latent launches attention over keys that hold their values. All classes have one kernel.
+// latent launches attention over keys that hold their values. On Hopper rows of prompts have a kernel of their own.
 func (o Attend) latent(q *cuda.Queue) error {
 	if err := o.checkLatent(); err != nil {
 		return err
 	}
-	workspace, splits := q.Address(o.Workspace), splitsOf(o.Slots.Context, latentSplit)
-	g := cuda.Grid{X: o.T, Y: splitsOf(o.Heads, latentEntries), Z: 1, Threads: 32 * attendWarps, Shared: latentShared,
-		AllShared: true, Dependent: true}
-	if o.T <= AttendSplitRows {
-		g.Z = max(1, min(splits, 2*q.SMs()/(g.X*g.Y)))
+	if o.Class == Prefill && hopper(q) {
+		return o.latentPrefill(q)
 	}
-	return cuda.Launch(q, "reel_attend_latent", g, attendLatentArgs{
+	g := cuda.Grid{X: o.T, Y: splitsOf(o.Heads, latentEntries), Z: 1, Threads: attendLatentThreads, AllShared: true,
+		Dependent: true}
+	args := o.latentArgs(q, latentSplits(o.Slots.Context))
+	args.stages, args.shareMerge = 1, flag(tune.ShareMerge)
+	if hopper(q) {
+		args.stages = 2
+	}
+	g.Shared = latentShared + int(args.stages)*latentKeysBytes
+	if o.AfterQKV && o.Class == Decode {
+		args.rows = int32(o.groupRows())
+	}
+	if o.T <= AttendSplitRows { // all blocks run at the same time: one has room on an SM
+		g.Z = max(1, min(int(args.splits), q.SMs()/(g.X*g.Y)))
+	}
+	return cuda.Launch(q, "reel_attend_latent", g, args)
+}
+
+// latentPrefill launches the kernel of a prompt's rows. A tile has the rows whose heads are its entries, and if that
+// leaves SMs idle, several blocks share its splits where the workspace holds them.
+func (o Attend) latentPrefill(q *cuda.Queue) error {
+	args := o.latentArgs(q, prefillSplits(o.Slots.Context))
+	rows := latentTile / min(latentTile, o.Heads)
+	args.rows = int32(rows)
+	g := cuda.Grid{X: splitsOf(o.Heads, latentTile), Y: splitsOf(o.T, rows), Z: 1, Threads: attendLatentThreads,
+		Shared: latentTileBytes, AllShared: true, Dependent: true}
+	partials := int64(o.T*o.Heads) * int64(args.splits) * int64(o.KV.Values+2)
+	if tune.ParallelSplits && g.X*g.Y <= AttendSplitRows*o.Heads &&
+		attendCounterBytes(o.Heads)+4*partials <= o.Workspace.Bytes() {
+		g.Z = max(1, min(int(args.splits), q.SMs()/(g.X*g.Y)))
+	}
+	return cuda.Launch(q, "reel_attend_latent_prefill", g, args)
+}
+
+// latentArgs returns the arguments of a kernel for contexts of so many splits.
+func (o Attend) latentArgs(q *cuda.Queue, splits int) attendLatentArgs {
+	workspace := q.Address(o.Workspace)
+	return attendLatentArgs{
 		q: q.Address(o.Q), pool: q.Address(o.KV.Data), out: q.Address(o.Out), arrived: workspace,
 		partial: workspace + uint64(attendCounterBytes(o.Heads)), slot: q.Address(o.Rows.Slot),
 		position: q.Address(o.Rows.Position), blockTable: q.Address(o.Slots.BlockTable), pageBytes: o.KV.PageBytes(),
 		layerStart: o.KV.LayerStart(o.Layer), t: int32(o.T), heads: int32(o.Heads), dim: int32(o.KV.HeadDim),
 		values: int32(o.KV.Values), pages: int32(o.Slots.Pages),
 		pageShift: int32(bits.TrailingZeros(uint(o.KV.PageTokens))), splits: int32(splits), visible: int32(o.visible()),
-		logits: o.logits(q), scale: o.Scale * float32(math.Log2E)})
+		logits: o.logits(q), scale: o.Scale * float32(math.Log2E)}
 }
 
 // checkLatent refuses dimensions that the kernel does not support.

@@ -71,32 +71,107 @@ struct HeadProductArgs {
 	int32_t inStride, outStride;
 };
 
-constexpr int HEAD_PRODUCT_WARPS = 4;
+// The columns of a weight are cut into HEAD_PARTS parts, each of which has a sum of its own over steps of 16 columns;
+// the parts are added in their order. So a row's bits do not depend on the others, nor on the kernel.
+constexpr int HEAD_PARTS = 4;
+constexpr int HEAD_AHEAD = 16; // steps of a weight that are loaded at once
 
-// headproduct: out[t][head] = W_head·in[t][head]. Grid [tiles of 16 outputs / warps][T/8]. A warp has a tile for 8
-// rows, and adds steps of 16 columns in their order, so a row's bits do not depend on the others.
+__device__ __forceinline__ int head_part(int steps, int part) { return steps * part / HEAD_PARTS; }
+
+// headproduct: out[t][head] = W_head·in[t][head]. Grid [tiles of 16 outputs / warps of a block][T/8]. A warp has a
+// tile for 8 rows. Weights never change, so the first ones are read before the wait.
 template <class D> __device__ __forceinline__ void head_product(const HeadProductArgs &a) {
-	pdl_begin();
-	const int tile = blockIdx.x * HEAD_PRODUCT_WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
+	pdl_launch_dependents();
+	const int tile = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
 	const int head = tile * 16 / a.rows, t = blockIdx.y * 8 + lane / 4, steps = a.cols / MMA_K;
 	if (head >= a.heads) return;
 	const uint4 *w = a.w + (size_t)tile * steps * 32 + lane;
 	const float *in = a.in + ((size_t)min(t, a.T - 1) * a.heads + head) * a.inStride + lane % 4 * 4;
-	float c[4] = {};
-#pragma unroll 4
-	for (int k = 0; k < steps; k++) {
-		const float4 x = __ldcg(reinterpret_cast<const float4 *>(in + k * MMA_K));
-		D::mma(c, load_weights(w + k * 32), D::pack(x.x, x.y), D::pack(x.z, x.w));
+	float c[HEAD_PARTS][4] = {};
+	for (int from = 0; from < steps; from += HEAD_AHEAD) {
+		uint4 v[HEAD_AHEAD];
+		float4 x[HEAD_AHEAD];
+		// Step k of the loop is step (k/PARTS) of part k%PARTS, so that sums of different parts follow one another.
+		const auto step = [&](int k) { return head_part(steps, k % HEAD_PARTS) + (from + k) / HEAD_PARTS; };
+		const auto is = [&](int k) { return step(k) < head_part(steps, k % HEAD_PARTS + 1); };
+#pragma unroll
+		for (int k = 0; k < HEAD_AHEAD; k++) v[k] = load_weights(w + min(step(k), steps - 1) * 32);
+		if (from == 0) pdl_wait();
+#pragma unroll
+		for (int k = 0; k < HEAD_AHEAD; k++)
+			x[k] = __ldcg(reinterpret_cast<const float4 *>(in + min(step(k), steps - 1) * MMA_K));
+#pragma unroll
+		for (int k = 0; k < HEAD_AHEAD; k++)
+			if (is(k)) D::mma(c[k % HEAD_PARTS], v[k], D::pack(x[k].x, x[k].y), D::pack(x[k].z, x[k].w));
 	}
 #pragma unroll
 	for (int e = 0; e < 4; e++) {
 		const int row = blockIdx.y * 8 + lane % 4 * 2 + e % 2, r = tile * 16 - head * a.rows + lane / 4 + e / 2 * 8;
-		if (row < a.T) a.out[((size_t)row * a.heads + head) * a.outStride + r] = c[e];
+		float sum = c[0][e];
+#pragma unroll
+		for (int part = 1; part < HEAD_PARTS; part++) sum = __fadd_rn(sum, c[part][e]);
+		if (row < a.T) a.out[((size_t)row * a.heads + head) * a.outStride + r] = sum;
+	}
+}
+
+constexpr int HEAD_ROWS = 64, HEAD_WARPS = 4; // of a block of many rows
+constexpr int HEAD_STEPS = 8;                 // whose inputs are in shared memory at once
+
+// The same for many rows: grid [outputs / 64][T/64]. Four warps have a tile each of one head, and share the inputs of
+// 64 rows, rounded. Columns are a multiple of 64.
+template <class D> __device__ __forceinline__ void head_product_many(const HeadProductArgs &a) {
+	constexpr int QUADS = HEAD_STEPS * MMA_K / 4, LOADS = HEAD_ROWS * QUADS / (32 * HEAD_WARPS);
+	__shared__ __align__(16) uint16_t x[HEAD_ROWS][HEAD_STEPS * MMA_K + 16];
+	pdl_begin();
+	const int tile = blockIdx.x * HEAD_WARPS + threadIdx.x / 32, lane = threadIdx.x % 32, head = tile * 16 / a.rows;
+	const int steps = a.cols / MMA_K, each = steps / HEAD_PARTS, first = blockIdx.y * HEAD_ROWS;
+	const int row = threadIdx.x / QUADS, quad = threadIdx.x % QUADS; // whose input the thread loads first
+	constexpr int APART = 32 * HEAD_WARPS / QUADS;
+	const uint4 *w = a.w + (size_t)tile * steps * 32 + lane;
+	float total[HEAD_ROWS / 8][4], c[HEAD_ROWS / 8][4] = {};
+	const auto add = [&](bool begins) { // adds a part's sums to those before
+#pragma unroll
+		for (int i = 0; i < HEAD_ROWS / 2; i++)
+			total[i / 4][i % 4] = begins ? c[i / 4][i % 4] : __fadd_rn(total[i / 4][i % 4], c[i / 4][i % 4]), c[i / 4][i % 4] = 0;
+	};
+	for (int from = 0; from < steps; from += HEAD_STEPS) {
+		uint4 v[HEAD_STEPS];
+		float4 f[LOADS];
+#pragma unroll
+		for (int k = 0; k < HEAD_STEPS; k++) v[k] = load_weights(w + min(from + k, steps - 1) * 32);
+#pragma unroll
+		for (int i = 0; i < LOADS; i++)
+			f[i] = __ldcg(reinterpret_cast<const float4 *>(a.in +
+				((size_t)min(first + row + i * APART, a.T - 1) * a.heads + head) * a.inStride +
+				min(from * MMA_K + quad * 4, a.cols - 4)));
+		__syncthreads(); // all have read the inputs before
+#pragma unroll
+		for (int i = 0; i < LOADS; i++)
+			*reinterpret_cast<uint2 *>(&x[row + i * APART][quad * 4]) = {D::pack(f[i].x, f[i].y), D::pack(f[i].z, f[i].w)};
+		__syncthreads();
+#pragma unroll
+		for (int k = 0; k < HEAD_STEPS; k++) {
+			if (from + k >= steps) break;
+			if (from + k > 0 && (from + k) % each == 0) add(from + k == each);
+#pragma unroll
+			for (int t = 0; t < HEAD_ROWS / 8; t++) {
+				const uint2 b = *reinterpret_cast<const uint2 *>(&x[8 * t + lane / 4][k * MMA_K + lane % 4 * 4]);
+				D::mma(c[t], v[k], b.x, b.y);
+			}
+		}
+	}
+	add(false);
+#pragma unroll
+	for (int i = 0; i < HEAD_ROWS / 2; i++) {
+		const int row = first + i / 4 * 8 + lane % 4 * 2 + i % 2, r = tile * 16 - head * a.rows + lane / 4 + i % 4 / 2 * 8;
+		if (row < a.T) a.out[((size_t)row * a.heads + head) * a.outStride + r] = total[i / 4][i % 4];
 	}
 }
 
 #define HEAD_PRODUCT_KERNEL(NAME, TYPE)                                                      \
-	extern "C" __global__ void __launch_bounds__(32 * HEAD_PRODUCT_WARPS)                    \
-		reel_headproduct_##NAME(const __grid_constant__ HeadProductArgs a) { head_product<TYPE>(a); }
+	extern "C" __global__ void __launch_bounds__(32 * HEAD_WARPS)                            \
+		reel_headproduct_##NAME(const __grid_constant__ HeadProductArgs a) { head_product<TYPE>(a); } \
+	extern "C" __global__ void __launch_bounds__(32 * HEAD_WARPS)                            \
+		reel_headproduct_##NAME##_many(const __grid_constant__ HeadProductArgs a) { head_product_many<TYPE>(a); }
 HEAD_PRODUCT_KERNEL(bf16, BF16)
 HEAD_PRODUCT_KERNEL(f16, F16)

@@ -33,10 +33,11 @@ type LatentQKV struct {
 	// latent].
 	Products device.Buffer
 	Out      device.Buffer // out: float32 [T][Heads][Latent+Rope], of which only the last Rope of a head are written
-	// Identity is float32 [16][1, 0], a rotation by 0, and Zero int32 [T] of 0: a GPU's product is one that rotates.
-	Identity, Zero device.Buffer
-	Workspace      Workspace
-	Handover       Handover // of the prefill class; Rounded is none
+	// Identity is float32 [16][1, 0], a rotation by 0, Zero int32 [T] of 0, and Index int32 [T] of 0, 1, 2, …: a GPU's
+	// product is one that rotates, and stores keys and values in pages.
+	Identity, Zero, Index device.Buffer
+	Workspace             Workspace
+	Handover              Handover // of the prefill class; Rounded is none
 
 	T, Layer, Hidden, Heads, Nope int
 	Eps, LatentEps                float32 // of Norm, of LatentNorm and QueryNorm

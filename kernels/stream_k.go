@@ -56,15 +56,27 @@ func slicesPerTile(slices, tiles int) int {
 	return 0
 }
 
-// blocksPerSlice returns how many blocks process a slice side by side, each for its own tile
-// of tokens: tokenTiles if that takes no more rounds, else 1, and each block processes its
-// slice for one token tile after another. Side by side, weights are read from memory once.
-// Blocks that share an output tile wait for one another, so they must run in the same round.
-func blocksPerSlice(slices, tiles, tokenTiles int) int {
-	if each := max(1, slicesPerTile(slices, tiles)); slices%tokenTiles != 0 || slices/tokenTiles%each != 0 {
-		return 1
+// slicesAbreast returns how many slices blocks process at the same time if each has a block for every tile of tokens,
+// so that weights are read from memory once; or 0 if that takes more rounds than blocks that process a slice each, for
+// one token tile after another. Blocks that share an output tile wait for one another, so they must run in the same
+// round.
+func slicesAbreast(slices, tiles, tokenTiles int) int {
+	each := max(1, slicesPerTile(slices, tiles))
+	for n := min(slices, tune.MaxWorkSlices/tokenTiles); n*tokenTiles >= slices; n-- {
+		if slices%n == 0 && n%each == 0 {
+			return n
+		}
 	}
-	return tokenTiles
+	return 0
+}
+
+// grid returns the blocks side by side of a slice, and the slices side by side, and in how many rounds they process all
+// slices for all token tiles.
+func (s sliceShape) grid(tokenTiles int) (rounds, x, y int) {
+	if n := slicesAbreast(s.slices, s.tiles, tokenTiles); n > 0 {
+		return s.slices / n, tokenTiles, n
+	}
+	return tokenTiles, 1, s.slices
 }
 
 // clusterSize returns the thread block cluster for n blocks per slice. Two blocks of a cluster

@@ -26,21 +26,44 @@ func newStreamKVariant(tokens, stages int) variant {
 	return variant{fmt.Sprintf("_streamk%d", tokens), streamKTiles, tokens, threads, shared}
 }
 
-// streamKVariant returns the variant for n tokens.
+// streamKVariant returns the variant for n tokens of a product with a slice for each SM.
 func streamKVariant(n int) *variant { return cheapest(streamKVariants, n) }
+
+// variant returns the variant for n tokens. A product with fewer slices than SMs has smaller tiles of tokens, so that
+// more blocks share a slice, if the workspace for larger ones suffices.
+func (s sliceShape) variant(n int) *variant {
+	best := streamKVariant(n)
+	if tune.StreamKTokens != 0 {
+		return best
+	}
+	cost := func(v *variant) int {
+		rounds, _, _ := s.grid(splitsOf(n, v.tokens))
+		return rounds * (v.tokens + weightsCost)
+	}
+	most := splitsOf(n, maxStreamKTokens) * maxStreamKTokens
+	for i := range streamKVariants {
+		v := &streamKVariants[i]
+		tiles := splitsOf(n, v.tokens)
+		if tiles*v.tokens <= most && 8*tiles*tune.MaxWorkSlices <= ArrivalBytes && cost(v) < cost(best) {
+			best = v
+		}
+	}
+	return best
+}
+
+// weightsCost is the cost of reading the weights once more, in tokens. Measured at 7B, before the blocks of different
+// token tiles read the weights side by side.
+const weightsCost = 320
 
 // cheapest returns the variant that takes n tokens in the least time, or the one that [tune.StreamKTokens] names.
 func cheapest(variants []variant, n int) *variant {
-	// The cost of reading the weights once more, in tokens. Measured at 7B, before the blocks of
-	// different token tiles read the weights side by side.
-	const fixed = 320
 	best, least := &variants[0], 0
 	for i := range variants {
 		v := &variants[i]
 		if tune.StreamKTokens == v.tokens {
 			return v
 		}
-		if cost := (n + v.tokens - 1) / v.tokens * (v.tokens + fixed); least == 0 || cost < least {
+		if cost := (n + v.tokens - 1) / v.tokens * (v.tokens + weightsCost); least == 0 || cost < least {
 			best, least = v, cost
 		}
 	}
@@ -53,7 +76,8 @@ func launchStreamK[T any](q *cuda.Queue, p productLaunch, kind string, args T) e
 	if err != nil {
 		return err
 	}
-	return launchSlices(q, p, streamKVariant(int(p.in.n)), unitRun{p.weights[0].DType, 0, p.units}, r, args)
+	v := sliceShapeOf(p.units*p.tiles, int(p.in.cols)).variant(int(p.in.n))
+	return launchSlices(q, p, v, unitRun{p.weights[0].DType, 0, p.units}, r, args)
 }
 
 // launchSlices launches the stream-K kernel v for a run of p's units over rounded rows.
@@ -61,10 +85,11 @@ func launchSlices[T any](q *cuda.Queue, p productLaunch, v *variant, run unitRun
 	n, cols := int(p.in.n), int(p.in.cols)
 	shape := sliceShapeOf(run.units*p.tiles, cols)
 	tokenTiles, tokens := evenTiles(n, v.tokens)
-	abreast := blocksPerSlice(shape.slices, shape.tiles, tokenTiles)
-	g := cuda.Grid{X: abreast, Y: shape.slices / abreast, Cluster: clusterSize(abreast),
-		Threads: v.threads, Shared: v.shared, Dependent: tune.DependentLaunch}
+	rounds, x, y := shape.grid(tokenTiles)
+	g := cuda.Grid{X: x, Y: y, Cluster: clusterSize(x), Threads: v.threads, Shared: v.shared,
+		Dependent: tune.DependentLaunch}
 	arrivals, plan := q.Address(p.workspace.Partials), shape.args(tokenTiles, tokens)
+	plan.rounds = int32(rounds)
 	plan.firstUnit, plan.endUnit = int32(run.first), int32(run.first+run.units)
 	return cuda.Launch(q, p.name+formats[run.format].kernel+v.suffix, g, streamKArgs[T]{op: args, rounded: r,
 		handover: p.epilogue(q, n), partials: arrivals + ArrivalBytes, arrivals: arrivals, plan: plan})

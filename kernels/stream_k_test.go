@@ -18,25 +18,36 @@ func TestBlocksPerSliceCoverEverySliceOnce(t *testing.T) {
 	for slices := 1; slices <= 132; slices++ {
 		for tiles := 1; tiles <= 140; tiles++ {
 			for tokenTiles := 1; tokenTiles <= 6; tokenTiles++ {
-				if blocksPerSlice(slices, tiles, tokenTiles) > 1 {
+				rounds, x, y := sliceShape{slices: slices, tiles: tiles}.grid(tokenTiles)
+				if x*y > 132 || rounds > tokenTiles {
+					t.Fatalf("%d slices, %d token tiles: %d rounds of %d·%d blocks", slices, tokenTiles, rounds, x, y)
+				}
+				if x > 1 {
 					found++
-					checkRounds(t, slices, tiles, tokenTiles)
+					checkRounds(t, slices, tiles, tokenTiles, rounds, y)
 				}
 			}
 		}
 	}
-	if found == 0 || blocksPerSlice(132, 172, 2) != 2 || blocksPerSlice(128, 32, 2) != 2 {
-		t.Error("no slices of 7B are processed side by side")
+	if found == 0 {
+		t.Error("no slices are processed side by side")
+	}
+	for _, c := range []struct{ slices, tiles, tokenTiles, rounds, x, y int }{{132, 172, 2, 2, 2, 66}, {128, 32, 2, 2, 2, 64},
+		{132, 172, 5, 5, 1, 132}, {64, 32, 1, 1, 1, 64}, {64, 32, 2, 1, 2, 64}, {64, 32, 4, 2, 4, 32}, {32, 8, 4, 1, 4, 32},
+		{96, 48, 4, 3, 4, 32}, {48, 8, 4, 2, 4, 24}} {
+		if rounds, x, y := (sliceShape{slices: c.slices, tiles: c.tiles}).grid(c.tokenTiles); rounds != c.rounds || x != c.x || y != c.y {
+			t.Errorf("%+v: %d rounds of %d·%d blocks", c, rounds, x, y)
+		}
 	}
 }
 
-func checkRounds(t *testing.T, slices, tiles, tokenTiles int) {
+func checkRounds(t *testing.T, slices, tiles, tokenTiles, rounds, abreast int) {
 	t.Helper()
 	roundOf := map[[2]int]int{} // by slice and token tile
-	for row := range slices / tokenTiles {
-		for round := range tokenTiles {
+	for row := range abreast {
+		for round := range rounds {
 			for tile := range tokenTiles {
-				roundOf[[2]int{round*(slices/tokenTiles) + row, tile}] = round
+				roundOf[[2]int{round*abreast + row, tile}] = round
 			}
 		}
 	}

@@ -90,7 +90,8 @@ struct PrefillRun {
 };
 
 // prefill_run returns the run that begins at `row`. Every warp computes it for itself.
-template <bool WINDOWED> __device__ __forceinline__ PrefillRun prefill_run(const AttendArgs &a, int row, int limit) {
+template <bool WINDOWED, class Args>
+__device__ __forceinline__ PrefillRun prefill_run(const Args &a, int row, int limit) {
 	PrefillRun run = {row, 0, load_l2_ordered(a.slot + row), INT32_MAX, 0};
 	int more;
 	do {

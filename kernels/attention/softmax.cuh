@@ -28,7 +28,7 @@ struct AttendArgs {
 	int32_t tokens;   // tokens of rounded
 	int32_t group;    // query heads per KV head
 	int32_t afterQKV; // whether the kernel may read before pdl_wait all that QKV does not write
-	// prefill: whether all blocks of a joined tile merge its splits; they must all run at the same time
+	// Whether all blocks that share splits merge them; they must all run at the same time. Decode: of heads beyond 128.
 	int32_t shareMerge;
 	int32_t parts; // prefill: blocks that share a joined tile's splits, at most; many.cuh: stages of the ring
 	int32_t unused;

@@ -158,8 +158,9 @@ template <class Tile> __device__ __forceinline__ float *attend_partial(
 	return a.partial + (tile.place(a, entry) * a.splits + split) * (a.dim + 2);
 }
 
-// AttendMerge is shared memory of the block that merges splits.
-template <int MERGED> struct AttendMerge {
+// AttendMerge is shared memory of a block that merges splits.
+template <int ONCE> struct AttendMerge {
+	static constexpr int MERGED = ONCE;
 	float keep[ENTRIES][MERGED], add[ENTRIES][MERGED]; // factors of the sums before a split, and of its own
 	float weight[ENTRIES][MERGED];
 };
@@ -167,8 +168,9 @@ template <int MERGED> struct AttendMerge {
 // attend_factors computes the factors and weights of MERGED splits from `from` on, as
 // AttendSum::add would. Missing splits change no sum. A warp handles one entry; most is the entry's
 // largest score before.
-template <int MERGED, class Tile> __device__ __forceinline__ void attend_factors(
-	const AttendArgs &a, const Tile &tile, AttendMerge<MERGED> &s, float &most, int entry, int from, int splits) {
+template <class Merge, class Tile> __device__ __forceinline__ void attend_factors(
+	const AttendArgs &a, const Tile &tile, Merge &s, float &most, int entry, int from, int splits) {
+	constexpr int MERGED = Merge::MERGED;
 	const int lane = threadIdx.x % 32;
 	if (entry >= tile.group) return;
 	float m[MERGED / 32], w[MERGED / 32];

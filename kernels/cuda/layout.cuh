@@ -75,7 +75,7 @@ REEL_FIELD(AttendArgs, parts, 144);
 REEL_FIELD(AttendArgs, unused, 148);
 REEL_FIELD(AttendArgs, ahead, 152);
 
-REEL_SIZE(AttendLatentArgs, 136);
+REEL_SIZE(AttendLatentArgs, 144);
 REEL_FIELD(AttendLatentArgs, q, 0);
 REEL_FIELD(AttendLatentArgs, pool, 8);
 REEL_FIELD(AttendLatentArgs, out, 16);
@@ -96,7 +96,9 @@ REEL_FIELD(AttendLatentArgs, splits, 104);
 REEL_FIELD(AttendLatentArgs, visible, 108);
 REEL_FIELD(AttendLatentArgs, logits, 112);
 REEL_FIELD(AttendLatentArgs, scale, 128);
-REEL_FIELD(AttendLatentArgs, unused, 132);
+REEL_FIELD(AttendLatentArgs, rows, 132);
+REEL_FIELD(AttendLatentArgs, stages, 136);
+REEL_FIELD(AttendLatentArgs, shareMerge, 140);
 
 REEL_SIZE(AttendSpreadArgs<AttendArgs>, 328);
 REEL_FIELD(AttendSpreadArgs<AttendArgs>, of, 0);
@@ -487,41 +489,41 @@ REEL_FIELD(LookupArgs, context, 44);
 REEL_FIELD(LookupArgs, trash, 48);
 REEL_FIELD(LookupArgs, stride, 52);
 
-REEL_SIZE(ManyArgs<GateUp>, 768);
+REEL_SIZE(ManyArgs<GateUp>, 776);
 REEL_FIELD(ManyArgs<GateUp>, op, 0);
 REEL_FIELD(ManyArgs<GateUp>, rounded, 80);
 REEL_FIELD(ManyArgs<GateUp>, handover, 104);
 REEL_FIELD(ManyArgs<GateUp>, sums, 136);
 REEL_FIELD(ManyArgs<GateUp>, arrivals, 144);
 REEL_FIELD(ManyArgs<GateUp>, plan, 152);
-REEL_FIELD(ManyArgs<GateUp>, ahead, 720);
+REEL_FIELD(ManyArgs<GateUp>, ahead, 728);
 
-REEL_SIZE(ManyArgs<Head>, 752);
+REEL_SIZE(ManyArgs<Head>, 760);
 REEL_FIELD(ManyArgs<Head>, op, 0);
 REEL_FIELD(ManyArgs<Head>, rounded, 64);
 REEL_FIELD(ManyArgs<Head>, handover, 88);
 REEL_FIELD(ManyArgs<Head>, sums, 120);
 REEL_FIELD(ManyArgs<Head>, arrivals, 128);
 REEL_FIELD(ManyArgs<Head>, plan, 136);
-REEL_FIELD(ManyArgs<Head>, ahead, 704);
+REEL_FIELD(ManyArgs<Head>, ahead, 712);
 
-REEL_SIZE(ManyArgs<Projection>, 768);
+REEL_SIZE(ManyArgs<Projection>, 776);
 REEL_FIELD(ManyArgs<Projection>, op, 0);
 REEL_FIELD(ManyArgs<Projection>, rounded, 80);
 REEL_FIELD(ManyArgs<Projection>, handover, 104);
 REEL_FIELD(ManyArgs<Projection>, sums, 136);
 REEL_FIELD(ManyArgs<Projection>, arrivals, 144);
 REEL_FIELD(ManyArgs<Projection>, plan, 152);
-REEL_FIELD(ManyArgs<Projection>, ahead, 720);
+REEL_FIELD(ManyArgs<Projection>, ahead, 728);
 
-REEL_SIZE(ManyArgs<QKV>, 832);
+REEL_SIZE(ManyArgs<QKV>, 840);
 REEL_FIELD(ManyArgs<QKV>, op, 0);
 REEL_FIELD(ManyArgs<QKV>, rounded, 144);
 REEL_FIELD(ManyArgs<QKV>, handover, 168);
 REEL_FIELD(ManyArgs<QKV>, sums, 200);
 REEL_FIELD(ManyArgs<QKV>, arrivals, 208);
 REEL_FIELD(ManyArgs<QKV>, plan, 216);
-REEL_FIELD(ManyArgs<QKV>, ahead, 784);
+REEL_FIELD(ManyArgs<QKV>, ahead, 792);
 
 REEL_SIZE(PlacesArgs, 40);
 REEL_FIELD(PlacesArgs, count, 0);
@@ -736,7 +738,7 @@ REEL_FIELD(SampleArgs, maxSamples, 108);
 REEL_FIELD(SampleArgs, queries, 112);
 REEL_FIELD(SampleArgs, masks, 116);
 
-REEL_SIZE(SlicePlan, 568);
+REEL_SIZE(SlicePlan, 572);
 REEL_FIELD(SlicePlan, slices, 0);
 REEL_FIELD(SlicePlan, tokenTiles, 4);
 REEL_FIELD(SlicePlan, kBlocks, 8);
@@ -745,7 +747,8 @@ REEL_FIELD(SlicePlan, inverse, 16);
 REEL_FIELD(SlicePlan, tokens, 20);
 REEL_FIELD(SlicePlan, firstUnit, 24);
 REEL_FIELD(SlicePlan, endUnit, 28);
-REEL_FIELD(SlicePlan, starts, 32);
+REEL_FIELD(SlicePlan, rounds, 32);
+REEL_FIELD(SlicePlan, starts, 36);
 
 REEL_SIZE(SoftcapArgs, 24);
 REEL_FIELD(SoftcapArgs, logits, 0);
@@ -823,7 +826,7 @@ REEL_FIELD(StageArgs, context, 124);
 REEL_FIELD(StageArgs, T, 128);
 REEL_FIELD(StageArgs, N, 132);
 
-REEL_SIZE(StreamKArgs<GateUp>, 720);
+REEL_SIZE(StreamKArgs<GateUp>, 728);
 REEL_FIELD(StreamKArgs<GateUp>, op, 0);
 REEL_FIELD(StreamKArgs<GateUp>, rounded, 80);
 REEL_FIELD(StreamKArgs<GateUp>, handover, 104);
@@ -831,7 +834,7 @@ REEL_FIELD(StreamKArgs<GateUp>, partials, 136);
 REEL_FIELD(StreamKArgs<GateUp>, arrivals, 144);
 REEL_FIELD(StreamKArgs<GateUp>, plan, 152);
 
-REEL_SIZE(StreamKArgs<Projection>, 720);
+REEL_SIZE(StreamKArgs<Projection>, 728);
 REEL_FIELD(StreamKArgs<Projection>, op, 0);
 REEL_FIELD(StreamKArgs<Projection>, rounded, 80);
 REEL_FIELD(StreamKArgs<Projection>, handover, 104);
@@ -839,7 +842,7 @@ REEL_FIELD(StreamKArgs<Projection>, partials, 136);
 REEL_FIELD(StreamKArgs<Projection>, arrivals, 144);
 REEL_FIELD(StreamKArgs<Projection>, plan, 152);
 
-REEL_SIZE(StreamKArgs<QKV>, 784);
+REEL_SIZE(StreamKArgs<QKV>, 792);
 REEL_FIELD(StreamKArgs<QKV>, op, 0);
 REEL_FIELD(StreamKArgs<QKV>, rounded, 144);
 REEL_FIELD(StreamKArgs<QKV>, handover, 168);

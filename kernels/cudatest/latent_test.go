@@ -10,6 +10,7 @@ import (
 
 	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/internal/tune"
 )
 
 // latentShape is the dimensions of multi-head latent attention. The second layer of a page is the one under test; the
@@ -109,30 +110,60 @@ func TestCUDALatentAttend(t *testing.T) {
 	}
 }
 
-// A row has the same bits in any class, alone, in a batch of which no block shares splits, and in a verify pass.
+// A row has the same bits alone, in a batch of which no block shares splits, and in a verify pass.
 func TestCUDALatentAttendIsBatchInvariant(t *testing.T) {
 	for _, s := range latentShapes {
 		b := newBoth(t)
 		s.rows = max(s.rows, kernels.AttendSplitRows+2) // more than share splits
-		op, out := b.latentAttend(s, b.lengths(s), kernels.Prefill)
+		op, out := b.latentAttend(s, b.lengths(s), kernels.Decode)
 		b.onGPU(op[1])
 		width := s.heads * s.latent
 		want := read[uint32](b, 1, out[1])
 		for _, row := range []int{0, 1, 2, 33, s.rows - 1} {
-			one := op[1]
-			one.T, one.Class, one.Out = 1, kernels.Decode, b.poisoned(width)[1]
-			one.Q = one.Q.Slice(int64(4*row*s.heads*(s.latent+s.rope)), int64(4*s.heads*(s.latent+s.rope)))
-			one.Rows = kernels.Rows{Slot: one.Rows.Slot.Slice(int64(4*row), 4),
-				Position: one.Rows.Position.Slice(int64(4*row), 4)}
+			one := b.latentRows(s, op[1], row, 1)
 			b.onGPU(one)
 			b.equal(fmt.Sprintf("%+v, row %d alone", s, row), read[uint32](b, 1, one.Out), want[row*width:(row+1)*width])
 			b.replay(one)
 			b.equal(fmt.Sprintf("%+v, row %d replayed", s, row), read[uint32](b, 1, one.Out), want[row*width:(row+1)*width])
 		}
-		verify := op[1]
-		verify.T, verify.Queries, verify.Class, verify.Out = 8, 4, kernels.Decode, b.poisoned(8 * width)[1]
+		verify := b.latentRows(s, op[1], 0, 8)
+		verify.Queries = 4
 		b.onGPU(verify)
 		b.equal(fmt.Sprintf("%+v, a verify pass", s), read[uint32](b, 1, verify.Out), want[:8*width])
+	}
+}
+
+// latentRows returns the op of some of another's rows, whose results go elsewhere.
+func (b *both) latentRows(s latentShape, op kernels.Attend, from, rows int) kernels.Attend {
+	each := int64(4 * s.heads * (s.latent + s.rope))
+	op.T, op.Out = rows, b.poisoned(rows * s.heads * s.latent)[1]
+	op.Q = op.Q.Slice(int64(from)*each, int64(rows)*each)
+	op.Rows = kernels.Rows{Slot: op.Rows.Slot.Slice(int64(4*from), int64(4*rows)),
+		Position: op.Rows.Position.Slice(int64(4*from), int64(4*rows))}
+	return op
+}
+
+// A row of a prompt has the same bits in any chunk, beside any others, and whether or not blocks share its splits.
+func TestCUDALatentAttendInAnyChunk(t *testing.T) {
+	for _, s := range latentShapes {
+		b := newBoth(t)
+		s.rows = max(s.rows, 20)
+		op, out := b.latentAttend(s, []int{s.context}, kernels.Prefill)
+		width, n := s.heads*s.latent, min(s.rows, s.context)
+		b.run(func(on int) device.Op { return op[on] })
+		want := read[uint32](b, 1, out[1])
+		b.rowsWithin("latent attention of a prompt", read[float32](b, 1, out[1]), read[float32](b, 0, out[0]), s.latent, 1e-2)
+		for from, rows := range map[int]int{0: 1, n / 2: 1, n / 3: n - n/3, n - 1: 1} {
+			part := b.latentRows(s, op[1], from, rows)
+			b.onGPU(part)
+			b.equal(fmt.Sprintf("%+v, %d rows from %d on", s, rows, from), read[uint32](b, 1, part.Out),
+				want[from*width:(from+rows)*width])
+			tune.ParallelSplits = false
+			b.replay(part)
+			tune.ParallelSplits = true
+			b.equal(fmt.Sprintf("%+v, %d rows from %d on, in one block", s, rows, from), read[uint32](b, 1, part.Out),
+				want[from*width:(from+rows)*width])
+		}
 	}
 }
 
@@ -141,7 +172,7 @@ func TestCUDALatentAttendIsBatchInvariant(t *testing.T) {
 func TestCUDALatentQKV(t *testing.T) {
 	const hidden = 64
 	for i, s := range []latentShape{{1, 16, 128, 512, 64, 64, 0, false}, {7, 2, 16, 48, 16, 64, 0, false},
-		{40, 3, 32, 32, 32, 64, 0, false}} {
+		{40, 3, 32, 32, 32, 64, 0, false}, {5, 2, 16, 16, 16, 64, 0, false}} { // c goes alone in the last one
 		for _, class := range []kernels.Class{kernels.Decode, kernels.Prefill} {
 			b := newBoth(t)
 			lengths := make([]int, s.rows)
@@ -160,12 +191,12 @@ func TestCUDALatentQKV(t *testing.T) {
 			x, norm, latentNorm := put(b, b.normal(s.rows*hidden, 3)), put(b, b.powers(hidden)), put(b, b.powers(s.latent))
 			rope, at, positions := put(b, b.randomRoPE(64, s.rope)), put(b, slot), put(b, position)
 			products, out := b.poisoned(s.rows*(q[0].Rows+c[0].Rows+down[0].Rows)), b.poisoned(s.rows*s.heads*(s.latent+s.rope))
-			identity, zero := put(b, slices.Repeat([]float32{1, 0}, 16)), put(b, make([]int32, s.rows))
+			identity, zero, index := put(b, slices.Repeat([]float32{1, 0}, 16)), put(b, make([]int32, s.rows)), put(b, slot)
 			b.run(func(on int) device.Op {
 				return kernels.LatentQKV{X: x[on], Norm: norm[on], QueryDown: down[on], QueryNorm: downNorm[on],
 					Q: q[on], C: c[on], LatentNorm: latentNorm[on],
 					RoPE: rope[on], Rows: kernels.Rows{Slot: at[on], Position: positions[on]}, Slots: slots[on], KV: kv[on],
-					Products: products[on], Out: out[on], Identity: identity[on], Zero: zero[on], T: s.rows, Layer: 1,
+					Products: products[on], Out: out[on], Identity: identity[on], Zero: zero[on], Index: index[on], T: s.rows, Layer: 1,
 					Hidden: hidden, Heads: s.heads, Nope: s.nope, Eps: 1e-5, LatentEps: 0.1, Class: class}
 			})
 			name, tolerance := fmt.Sprintf("%+v, %s", s, class), 8*sums(hidden)
@@ -195,7 +226,8 @@ func nearOrNaN(t *testing.T, name string, got, want []float32, tolerance float64
 func TestCUDAHeadProduct(t *testing.T) {
 	b := newBoth(t)
 	for i, c := range []struct{ rows, heads, out, in, inStride, outStride int }{{1, 16, 512, 128, 192, 576},
-		{7, 16, 128, 512, 512, 128}, {33, 3, 16, 48, 52, 20}, {9, 5, 32, 16, 16, 32}} {
+		{7, 16, 128, 512, 512, 128}, {33, 3, 16, 48, 52, 20}, {9, 5, 32, 16, 16, 32}, {70, 16, 512, 128, 192, 576}, {130, 3, 128, 512, 512, 128},
+		{17, 2, 64, 64, 64, 80}} {
 		w := b.matrix([]kernels.DType{kernels.BF16, kernels.F16}[i%2], c.heads*c.out, c.in)
 		in, out := put(b, b.normal(c.rows*c.heads*c.inStride, 1)), b.poisoned(c.rows*c.heads*c.outStride)
 		op := func(on int) kernels.HeadProduct {

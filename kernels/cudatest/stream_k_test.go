@@ -177,19 +177,48 @@ func TestCUDAWorkSlices(t *testing.T) {
 	}
 }
 
+// A weight with fewer work slices than SMs has several blocks for each, and its rows have the bits that they have alone.
+func TestCUDAFewWorkSlicesSideBySide(t *testing.T) {
+	b := newBoth(t)
+	defer func() { tune.StreamKTokens = 0 }()
+	const rows, few = 832, 10
+	for _, c := range []struct{ in, hidden int }{{1024, 4096}, {3072, 1024}, {2048, 1024}, {2112, 704}, {896, 640}} {
+		w, values, start := b.matrix(kernels.BF16, c.hidden, c.in)[1], b.normal(rows*c.in, 1), b.normal(rows*c.hidden, 1)
+		workspace := b.workspaceFor(rows, c.in)
+		of := func(first, n int) []uint32 {
+			x, res := b.load(1, bytesOf(values[first*c.in:][:n*c.in])), b.load(1, bytesOf(start[first*c.hidden:][:n*c.hidden]))
+			b.onGPU(kernels.Projection{W: w, In: x, X: res, Workspace: workspace, T: n, Class: kernels.Prefill})
+			return read[uint32](b, 1, res)
+		}
+		tune.StreamKTokens = 0
+		want := of(0, rows)
+		for _, tune.StreamKTokens = range []int{0, 56, 104, 208} {
+			name := fmt.Sprintf("%+v, %d tokens per block", c, tune.StreamKTokens)
+			b.equal(name, of(0, rows), want)
+			b.equal(name+", few rows", of(300, few), want[300*c.hidden:][:few*c.hidden])
+			b.equal(name+", some rows", of(100, 416), want[100*c.hidden:][:416*c.hidden])
+			b.equal(name+": counters", read[uint32](b, 1, workspace.Partials.Slice(0, kernels.ArrivalBytes)),
+				make([]uint32, kernels.ArrivalBytes/4))
+		}
+	}
+}
+
 // Repeated launches with many token tiles end. With slices this short, blocks without an epilogue
 // must not run ahead of the blocks that compute the tokens' scales.
 func TestCUDAManyTokenTilesTerminate(t *testing.T) {
 	b := newBoth(t)
-	const rows, hidden, dim = 800, 896, 64 // 4 token tiles, and 15 work slices of 9 output tiles: not side by side
-	a := b.newAttention(kernels.BF16, kernels.BF16, rows, hidden, 14, 2, dim)
-	a.op[1].Workspace.Rounded, a.op[1].Workspace.Partials, a.op[1].Class = b.roundedFor(rows, hidden),
-		b.partialsFor(rows), kernels.Prefill
-	b.onGPU(a.op[1])
-	want := read[uint32](b, 1, a.op[1].Out)
-	for range 20 {
-		b.onGPU(slices.Repeat([]device.Op{a.op[1]}, 50)...)
-		b.equal("q", read[uint32](b, 1, a.op[1].Out), want)
+	const rows, hidden, dim = 800, 896, 64 // 4 token tiles
+	// 61 work slices of 35 output tiles, not side by side, and 15 of 9, side by side.
+	for _, heads := range []struct{ q, kv int }{{56, 7}, {14, 2}} {
+		a := b.newAttention(kernels.BF16, kernels.BF16, rows, hidden, heads.q, heads.kv, dim)
+		a.op[1].Workspace.Rounded, a.op[1].Workspace.Partials, a.op[1].Class = b.roundedFor(rows, hidden),
+			b.partialsFor(rows), kernels.Prefill
+		b.onGPU(a.op[1])
+		want := read[uint32](b, 1, a.op[1].Out)
+		for range 20 {
+			b.onGPU(slices.Repeat([]device.Op{a.op[1]}, 50)...)
+			b.equal("q", read[uint32](b, 1, a.op[1].Out), want)
+		}
 	}
 }
 

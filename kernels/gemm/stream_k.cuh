@@ -487,7 +487,7 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 			epilogue.look_ahead(lookahead);
 			// The helper waited for the other blocks. For passes before the last, signal_helper has
 			// seen this phase.
-			if (Op::NORMED || part.pass == plan.tokenTiles - 1) mbarrier_wait(partialsArrived(), signals - 1 & 1);
+			if (Op::NORMED || part.pass == plan.rounds - 1) mbarrier_wait(partialsArrived(), signals - 1 & 1);
 			sync_consumers();
 			stage_share(epilogue, part, from, to, thread);
 		} else {

@@ -16,9 +16,10 @@ struct SlicePlan {
 	uint32_t inverse;     // 2³²/perTile, rounded up
 	int32_t tokens;       // tokens per tile, a multiple of 8; the last tile may have fewer
 	int32_t firstUnit, endUnit; // of the op's units, those that the product computes
+	int32_t rounds;             // of a block: slices or token tiles
 	uint32_t starts[134]; // of each slice, and the end of the last: output tile<<16 | K block
 };
-static_assert(sizeof(SlicePlan) == 568, "in Go: slicePlan of args.go");
+static_assert(sizeof(SlicePlan) == 572, "in Go: slicePlan of args.go");
 
 // SlicePosition is a thread's position in its block's work: pass after pass, each a slice for one
 // token tile. Within a slice, the part in the last output tile comes first, so that partials for
@@ -59,7 +60,7 @@ template <class Product> struct SliceSchedule {
 	__device__ __forceinline__ bool advance(SlicePosition &w) const {
 		if (w.outputTile > plan().starts[slice(w)] >> 16)
 			w = part_of(w.pass, w.outputTile - 1, plan().kBlocks);
-		else if (++w.pass < plan().tokenTiles)
+		else if (++w.pass < plan().rounds)
 			w = begin(w.pass);
 		else
 			return false;

@@ -314,4 +314,13 @@ template <int TRANSPOSED> __device__ __forceinline__ void wgmma_bf16_64(
 		"+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
 		: "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "n"(TRANSPOSED));
 }
+
+// wgmma_bf16_32_shared computes c[64][32] += A[64][16] · B[32][16]^T for four warps, with A and B in shared memory.
+__device__ __forceinline__ void wgmma_bf16_32_shared(float (&c)[16], uint64_t a, uint64_t b) {
+	asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, "
+				 "%11, %12, %13, %14, %15}, %16, %17, 1, 1, 1, 0, 0;"
+		: "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]),
+		"+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15])
+		: "l"(a), "l"(b));
+}
 #endif

@@ -3,6 +3,7 @@
 package gpu
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"reel.internal/reel/client"
+	"reel.internal/reel/protocol"
 )
 
 // serveModel starts a generator for the checkpoint in the folder REEL_BENCH_MODEL, or for the embedded model, and
@@ -22,7 +24,7 @@ func serveModel(b *testing.B, args ...string) (*generator, *client.Client) {
 	if dir := os.Getenv("REEL_BENCH_MODEL"); dir != "" {
 		args = append(args, "--model", dir, "--max-seq-len", "4096")
 	}
-	g := start(b, "reel-generator", append(args, "--max-batch", "8", "--log-level", "warn")...)
+	g := start(b, "reel-generator", append([]string{"--max-batch", "8", "--log-level", "warn"}, args...)...)
 	c := g.dial()
 	if c == nil {
 		b.FailNow()
@@ -75,38 +77,48 @@ func BenchmarkGPUMissingGraph(b *testing.B) {
 }
 
 // BenchmarkGPUEmbeddings measures a model for embeddings, such as one of the shape qwen3-embedding-0.6b: the median
-// time of a text, and texts a second with 64 at once, by the number of tokens.
+// time of a text and the texts a second, by the number of tokens and by how many texts are asked for at once.
 func BenchmarkGPUEmbeddings(b *testing.B) {
 	if os.Getenv("REEL_BENCH_MODEL") == "" {
 		b.Skip("wants REEL_BENCH_MODEL, a model for embeddings")
 	}
-	_, c := serveModel(b)
+	g, _ := serveModel(b, "--max-batch", "256")
+	clients := make([]*client.Client, 256/protocol.MaxRequests) // a connection runs no more
+	for i := range clients {
+		clients[i] = g.dial()
+	}
 	for range b.N {
-		for _, n := range prompts {
-			var all []time.Duration
-			for i := range 32 {
-				begun := time.Now()
-				embedRandom(b, c, n, i)
-				all = append(all, time.Since(begun))
+		for _, n := range []int{10, 128, 512} {
+			for _, workers := range []int{1, 16, 256} {
+				all, rate := embedMany(b, clients, n, workers)
+				b.Logf("%3d tokens, %3d texts at once: %6.2f ms (P50), %.0f texts a second", n, workers,
+					ms(share(all, 0.5)), rate)
+				b.ReportMetric(rate, fmt.Sprintf("texts-a-second/%d-of-%d", workers, n))
 			}
-			slices.Sort(all)
-			const texts = 1024
-			begun := time.Now()
-			var group sync.WaitGroup
-			for worker := range 64 {
-				group.Go(func() {
-					for i := worker; i < texts; i += 64 {
-						embedRandom(b, c, n, 32+i)
-					}
-				})
-			}
-			group.Wait()
-			rate := texts / time.Since(begun).Seconds()
-			b.Logf("%3d tokens: %6.2f ms (P50), %.0f texts a second", n, ms(share(all, 0.5)), rate)
-			b.ReportMetric(ms(share(all, 0.5)), "ms/"+strconv.Itoa(n))
-			b.ReportMetric(rate, "texts-a-second/"+strconv.Itoa(n))
 		}
 	}
+}
+
+// embedMany embeds texts of n tokens, `workers` of them at once. It returns the time of each in ascending order, and
+// texts a second.
+func embedMany(b *testing.B, clients []*client.Client, n, workers int) ([]time.Duration, float64) {
+	texts := max(32, 4*workers)
+	all := make([]time.Duration, texts)
+	begun := time.Now()
+	var group sync.WaitGroup
+	for worker := range workers {
+		group.Go(func() {
+			for i := worker; i < texts; i += workers {
+				asked := time.Now()
+				embedRandom(b, clients[worker%len(clients)], n, i)
+				all[i] = time.Since(asked)
+			}
+		})
+	}
+	group.Wait()
+	rate := float64(texts) / time.Since(begun).Seconds()
+	slices.Sort(all)
+	return all, rate
 }
 
 // embedRandom embeds n tokens, of which no prefix was embedded before.

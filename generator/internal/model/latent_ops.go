@@ -1,6 +1,7 @@
 package model
 
 import (
+	"encoding/binary"
 	"slices"
 
 	"reel.internal/reel/kernels"
@@ -13,6 +14,7 @@ type latentMemory struct {
 	sums     device.Buffer // float32 [MaxRows][Heads][Rank]: results of attention
 	identity device.Buffer // float32 [16][1, 0]
 	zero     device.Buffer // int32 [MaxRows]
+	index    device.Buffer // int32 [MaxRows]: 0, 1, 2, …
 }
 
 // activations returns the buffers that a pass writes before it reads them.
@@ -33,10 +35,20 @@ func (s *StepMemory) latentBuffers(dev tracked, c Config) []wantedBuffer {
 		{&m.products, dev.Uncleared, 4 * rows * int64(c.Heads*c.HeadDim+l.Rank+l.Rope+l.QueryRank)},
 		{&m.sums, dev.Uncleared, 4 * rows * int64(c.Heads*l.Rank)},
 		{&m.zero, dev.Alloc, 4 * rows},
+		{&m.index, func(size int64) (device.Buffer, error) { return dev.Load(countingBytes(size)) }, 4 * rows},
 		{&m.identity, func(int64) (device.Buffer, error) {
 			return kernels.LoadVector(dev, slices.Repeat([]float32{1, 0}, 16))
 		}, 0},
 	}
+}
+
+// countingBytes returns size bytes of int32 0, 1, 2, …
+func countingBytes(size int64) []byte {
+	b := make([]byte, 0, size)
+	for i := range uint32(size / 4) {
+		b = binary.NativeEndian.AppendUint32(b, i)
+	}
+	return b
 }
 
 // keys launches what gives the rows of layer i their queries, and the pool their keys and values.
@@ -67,7 +79,8 @@ func (p *pass) latentQKV(i int) kernels.LatentQKV {
 		QueryDown: w.latent.queryDown, QueryNorm: w.latent.queryDownNorm, Q: w.q, C: w.latent.down,
 		LatentNorm: w.latent.norm, RoPE: m.rope, Rows: s.Rows, Slots: s.Slots, KV: s.kvOf(i), Layer: s.kvLayer(i),
 		Products: s.latent.products, Out: s.q, Identity: s.latent.identity, Zero: s.latent.zero,
-		T: p.Rows, Hidden: m.Config.Hidden, Heads: m.Config.Heads, Nope: m.Config.Latent.Nope,
+		Index: s.latent.index,
+		T:     p.Rows, Hidden: m.Config.Hidden, Heads: m.Config.Heads, Nope: m.Config.Latent.Nope,
 		Class: p.Class, Workspace: s.hiddenWorkspace(),
 	}
 }

@@ -64,7 +64,7 @@ func (p *pass) attend(i int, h kernels.Handover) kernels.Attend {
 		T: p.Rows, Heads: c.heads(), Scale: c.attentionScale(), Softcap: c.ScoreCap, Sinks: p.model.layers[i].sinks,
 		Window: c.Window(i),
 		Class:  p.Class, Workspace: s.attendWorkspace, Handover: h,
-		AfterQKV: c.Latent == nil, Queries: p.Queries,
+		AfterQKV: true, Queries: p.Queries,
 	}
 }
 
