@@ -157,8 +157,7 @@ func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, eleme
 		}
 		add("output", kernels.Projection{W: l.output, In: a.Out, X: a.X,
 			Workspace: kernels.Workspace{Rounded: p.roundedInner, Partials: p.partials}, T: T,
-			Class: classOf(prefill), Handover: kernels.Handover{InputIsRounded: true, Rounded: p.rounded,
-				Norm: p.norm}}, l.output)
+			Class: classOf(prefill), Handover: p.outputHandover(classOf(prefill), l)}, l.output)
 		add("gateup", kernels.GateUp{X: a.X, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid,
 			Workspace: kernels.Workspace{Rounded: p.rounded, Partials: p.partials}, T: T, Class: classOf(prefill),
 			Handover: kernels.Handover{InputIsRounded: true, Rounded: p.roundedInner}, Eps: 1e-5}, l.gate, l.up)
@@ -174,6 +173,14 @@ func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, eleme
 	add("head", kernels.Head{X: p.a.X, Norm: p.norm, W: p.head, Rows: kernels.Rows{Sample: p.sample},
 		Logits: p.logits, Workspace: kernels.Workspace{Rounded: p.rounded, Partials: p.partials}, T: T, N: n, Eps: 1e-5}, p.head)
 	return ops, elements, bytes
+}
+
+// outputHandover returns that of the output projection, as a model has it.
+func (p *products) outputHandover(class kernels.Class, l layer) (h kernels.Handover) {
+	if class.HandoverType(l.output) != 0 {
+		h = kernels.Handover{InputIsRounded: true, Rounded: p.rounded, Norm: p.norm}
+	}
+	return h
 }
 
 // BenchmarkProducts replays a graph of one kind of product of all layers. It prints the time of a

@@ -34,9 +34,13 @@ var ShareMerge = true
 // the smallest with which all tiles run at the same time.
 var PrefillQueries = 0
 
-// CodesRing lets Hopper multiply up to 8 rows over quantised weights from a ring in shared memory, where that is
+// CodesRing lets Hopper multiply one row by quantised weights from a ring in shared memory, where that is
 // faster.
 var CodesRing = true
 
 // ManyAttend lets Hopper attend to more than 8 rows of the decode class by blocks that stay and take units of work.
 var ManyAttend = true
+
+// LeastHanded is the fewest values of rows that products of few rows over quantised weights hand over to one another:
+// with fewer, rounding them in each block takes no longer (notes/quantised.md).
+var LeastHanded = 6 * 4096
