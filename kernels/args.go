@@ -86,10 +86,19 @@ type aheadArgs struct {
 	apart, bytes [3]uint32
 }
 
+// codesHandoverArgs mirrors CodesHandover: where a product over quantised weights leaves its rows for the next. rows is
+// null if it does not.
+type codesHandoverArgs struct {
+	rows, sums, scales, norm uint64
+	columns                  int32
+	n, atOnce                int16
+}
+
 // codesArgs mirrors CodesArgs.
 type codesArgs[T any] struct {
 	op                           T
 	rows, scales, sums           uint64
+	handover                     codesHandoverArgs
 	first, units, atOnce, stages int32
 }
 

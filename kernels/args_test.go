@@ -38,6 +38,7 @@ var arguments = []argument{
 	{cpp: "CodesArgs<GateUp>", mirror: codesArgs[gateUpArgs]{}, rename: "atOnce:at_once"},
 	{cpp: "CodesArgs<Head>", mirror: codesArgs[headArgs]{}, rename: "atOnce:at_once"},
 	{cpp: "CodesArgs<Projection>", mirror: codesArgs[projectionArgs]{}, rename: "atOnce:at_once"},
+	{cpp: "CodesHandover", mirror: codesHandoverArgs{}, rename: "atOnce:at_once"},
 	{cpp: "CodesArgs<QKV>", mirror: codesArgs[qkvArgs]{}, rename: "atOnce:at_once"},
 	{cpp: "CopyPageArgs", mirror: copyPageArgs{}},
 	{cpp: "CaptureArgs", mirror: captureArgs{}},

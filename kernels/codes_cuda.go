@@ -13,8 +13,7 @@ import (
 // Of kernels/gemm/codes.cuh.
 const (
 	codesThreads = 512
-	codesTiles   = 2        // row tiles that a block multiplies at a time
-	codesStatic  = 26 << 10 // bytes of a block's static shared memory, at most
+	codesTiles   = 2 // row tiles that a block multiplies at a time
 )
 
 // Threads of kernels/gemm/codes_ring.cuh and codes_many.cuh.
@@ -38,25 +37,26 @@ func anyQuantised(weights []Weight) bool {
 
 // launchCodes launches a product over quantised weights: a kernel for each run of units whose weights have one format.
 func launchCodes[T any](q *cuda.Queue, p productLaunch, args T) error {
-	if p.handover.InputIsRounded && p.canRound(q) { // other GPUs hand nothing over
+	if p.handover.InputIsRounded && p.class == Prefill && p.canRound(q) { // other GPUs hand nothing over
 		return fmt.Errorf("%w: rounded rows were handed over to a product over quantised weights", device.ErrBadShape)
 	}
 	runs, err := p.runs()
 	if err != nil {
 		return err
 	}
-	a := codesArgs[T]{op: args}
-	rounded, sums, fineSums, err := p.roundForCodes(q, &a.rows, &a.scales)
+	a := codesArgs[T]{op: args, handover: p.codesHandover(q)}
+	in, many, err := p.codesInput(q)
 	if err != nil {
 		return err
 	}
+	a.rows, a.scales = in.rows, in.scales
 	for _, r := range runs {
-		a.first, a.units, a.sums = int32(r.first), int32(r.units), sums
+		a.first, a.units, a.sums = int32(r.first), int32(r.units), in.sums
 		if r.format.sumColumns() != codesGroup {
-			a.sums = fineSums
+			a.sums = in.fineSums
 		}
 		name := p.name + formats[r.format].kernel
-		if rounded {
+		if many {
 			err = launchManyCodes(q, p, name, r.format, a)
 		} else {
 			err = launchFewCodes(q, p, name, r.format, a)
@@ -68,25 +68,47 @@ func launchCodes[T any](q *cuda.Queue, p productLaunch, args T) error {
 	return nil
 }
 
-// roundForCodes rounds p's rows, if they are more than a block rounds itself and the workspace holds them. It sets the
-// addresses of rows and scales, and returns whether it did, and the addresses of the sums over groups of 32 and of 16
-// columns.
-func (p productLaunch) roundForCodes(q *cuda.Queue, rows, scales *uint64) (done bool, sums, fine uint64, err error) {
+// codesInput returns p's rounded rows: those that the product before handed over, those of more rows than a block
+// rounds itself, or none. many reports whether they are for the kernels of many rows.
+func (p productLaunch) codesInput(q *cuda.Queue) (in codesRows, many bool, err error) {
 	n, cols := int(p.in.n), int(p.in.cols)
-	if n <= codesTokens || p.gathered || p.workspace.Rounded.Bytes() < RoundedBytes(n, cols) {
-		return false, 0, 0, nil
+	if p.takesCodes && p.handover.InputIsRounded && p.class == Decode && !p.gathered &&
+		handsCodesOver(q, p.workspace.Rounded, n, cols) {
+		return handedCodes(q.Address(p.workspace.Rounded), n, cols), false, nil
 	}
-	tokens, padded := (n+7)&^7, paddedColumns(cols)
-	*rows = q.Address(p.workspace.Rounded)
-	*scales = *rows + uint64(tokens*padded*2)
-	sums = *scales + uint64(4*tokens)
+	if n <= codesTokens || p.gathered || p.workspace.Rounded.Bytes() < RoundedBytes(n, cols) {
+		return codesRows{}, false, nil
+	}
+	in = roundedCodes(q.Address(p.workspace.Rounded), n, cols)
+	return in, true, p.roundForCodes(q, in)
+}
+
+// roundForCodes launches the kernel that rounds p's rows.
+func (p productLaunch) roundForCodes(q *cuda.Queue, to codesRows) error {
+	tokens := (int(p.in.n) + 7) &^ 7
 	name := "reel_round_codes"
 	if p.in.norm != 0 {
 		name += "_normed"
 	}
-	err = cuda.Launch(q, name, cuda.Grid{X: tokens, Threads: codesThreads, Dependent: tune.DependentLaunch},
-		roundCodesArgs{in: p.in, rows: *rows, scales: *scales, sums: sums, tokens: int32(tokens)})
-	return true, sums, sums + uint64(4*tokens*padded/codesGroup), err
+	return cuda.Launch(q, name, cuda.Grid{X: tokens, Threads: codesThreads, Dependent: tune.DependentLaunch},
+		roundCodesArgs{in: p.in, rows: to.rows, scales: to.scales, sums: to.sums, tokens: int32(tokens)})
+}
+
+// codesHandover returns where p leaves its results for the next product over quantised weights, or zeros if it does not.
+func (p productLaunch) codesHandover(q *cuda.Queue) codesHandoverArgs {
+	n, cols := int(p.in.n), p.weights[0].Rows
+	if p.class != Decode || p.gathered || p.handover.Rounded.IsZero() || !handsCodesOver(q, p.handover.Rounded, n, cols) {
+		return codesHandoverArgs{}
+	}
+	to := handedCodes(q.Address(p.handover.Rounded), n, cols)
+	return codesHandoverArgs{rows: to.rows, sums: to.sums, scales: to.scales, norm: q.Address(p.handover.Norm),
+		columns: int32(cols), n: int16(n), atOnce: int16(handedAtOnce(cols))}
+}
+
+// handsCodesOver reports whether a product hands n rows of cols columns over to the next one, both over quantised
+// weights, through a [Workspace].Rounded. Both have to ask for the same.
+func handsCodesOver(q *cuda.Queue, workspace device.Buffer, n, cols int) bool {
+	return canHandCodesOver(n, cols) && canRound(q, workspace, n, cols)
 }
 
 // unitRun is consecutive units of a product with weights of one format.
@@ -121,11 +143,11 @@ func (p productLaunch) runs() (runs []unitRun, err error) {
 	return runs, nil
 }
 
-// launchFewCodes launches persistent blocks, which round the rows themselves.
+// launchFewCodes launches persistent blocks, which round the rows themselves or take those that were handed over.
 func launchFewCodes[T any](q *cuda.Queue, p productLaunch, name string, format DType, a codesArgs[T]) error {
 	perBlock, n, cols := codesTiles/p.tiles, int(p.in.n), int(p.in.cols)
 	g := cuda.Grid{X: min((int(a.units)+perBlock-1)/perBlock, tune.MaxPersistentBlocks), Dependent: tune.DependentLaunch}
-	if p.fewRing && hopper(q) && n <= codesTokens && !p.gathered && tune.CodesRing {
+	if p.fewRing && hopper(q) && n == 1 && !p.gathered && tune.CodesRing {
 		if stages, shared, blocks := fewRing(format, n, cols); stages > 0 {
 			g.X, g.Threads, g.Shared, g.AllShared = min(g.X, blocks*q.SMs()), fewRingThreads, shared, true
 			a.atOnce, a.stages = int32(n), int32(stages)
@@ -134,12 +156,16 @@ func launchFewCodes[T any](q *cuda.Queue, p productLaunch, name string, format D
 	}
 	row, sums := codesRowBytes(format, cols)
 	rows := min(n, codesTokens, (sharedMemory(q)-codesStatic-sums)/row)
+	suffix := "_codes8"
+	if a.rows != 0 {
+		rows, suffix = min(n, handedAtOnce(cols)), "_taken8"
+	}
 	if rows <= 0 {
 		return fmt.Errorf("%w: %d columns: a row does not fit into this GPU's shared memory", device.ErrBadShape, cols)
 	}
 	a.atOnce = int32(rows)
 	g.X, g.Threads, g.Shared = min(g.X, q.SMs()), codesThreads, rows*row+sums
-	return cuda.Launch(q, name+"_codes8", g, a)
+	return cuda.Launch(q, name+suffix, g, a)
 }
 
 // launchManyCodes launches a product over rounded rows.

@@ -4,9 +4,10 @@ package kernels
 
 // Of kernels/gemm/codes.cuh.
 const (
-	codesTokens = 8  // rows that a block rounds at a time, at most
-	codesParts  = 8  // partial sums
-	tokenPitch  = 20 // floats of a token's 16 results
+	codesTokens = 8        // rows that a block rounds at a time, at most
+	codesParts  = 8        // partial sums
+	tokenPitch  = 20       // floats of a token's 16 results
+	codesStatic = 26 << 10 // bytes of a block's static shared memory, at most
 )
 
 // Of kernels/gemm/brick_ring.cuh, codes_ring.cuh and codes_many.cuh.

@@ -28,7 +28,7 @@ struct Head {
 		if (unit * 16 + row < o.vocab) o.logits[(size_t)i * o.vocab + unit * 16 + row] = y[0];
 	}
 
-	static constexpr bool HANDS_OVER = false;
+	static constexpr bool HANDS_OVER = false, HANDOVER_NORMED = false;
 	struct TokenInfo {
 		int32_t row; // of X, or -1
 	};

@@ -45,8 +45,9 @@ type Workspace struct {
 	Partials device.Buffer
 }
 
-// Handover passes rounded rows from one op to the next, on GPUs that round activations: in a prefill pass, and of many
-// rows in the decode class. Otherwise a product rounds its input rows in a launch of their own, or itself.
+// Handover passes rounded rows from one op to the next, on GPUs that round activations: in a prefill pass, of many rows
+// in the decode class, and of 2 to 8 rows of that class over quantised weights. Otherwise a product rounds its input
+// rows in a launch of their own, or itself.
 // The zero value hands over nothing.
 type Handover struct {
 	// InputIsRounded: the fused epilogue of the op before left this op's input rows in
@@ -66,7 +67,8 @@ type Handover struct {
 }
 
 // HandoverType returns the type in which products of a class over all of the weights take and leave handed-over rows, or
-// 0 if they cannot. Of quantised weights only stream-K can.
+// 0 if they cannot. Of quantised weights only stream-K can. Products of the decode class over quantised weights hand rows over in a
+// form of their own, see HandsOver.
 func (c Class) HandoverType(weights ...Weight) DType {
 	if c == Prefill && streamsCodes(weights) {
 		return F16
@@ -82,6 +84,9 @@ func (c Class) HandoverType(weights ...Weight) DType {
 
 // HandsOver reports whether a product of a class over some weights can hand its results over to one over others.
 func (c Class) HandsOver(from, to []Weight) bool {
+	if c == Decode && allQuantised(from) && allQuantised(to) {
+		return true
+	}
 	t := c.HandoverType(to...)
 	return t != 0 && t == c.HandoverType(from...)
 }

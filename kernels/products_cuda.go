@@ -102,7 +102,8 @@ type productLaunch struct {
 	gathered     bool // in.rows lists the rows; most entries are padding, which comes last
 	weights      []Weight
 	unitsOf      []int // units of each weight; nil: each unit has a row tile of every weight
-	fewRing      bool  // the op has the kernel of up to 8 rows over quantised weights with a ring (codes_ring.cuh)
+	fewRing      bool  // the op has the kernel of one row over quantised weights with a ring (codes_ring.cuh)
+	takesCodes   bool  // it has kernels of few rows over quantised weights that are handed over (codes_handover.cuh)
 }
 
 // launch launches p's kernel; args is the op's own argument struct.

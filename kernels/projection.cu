@@ -40,8 +40,10 @@ struct Projection {
 	static constexpr bool ADDS = true; // spread.cuh
 	__device__ __forceinline__ int outputs() const { return o.rows; }
 	__device__ __forceinline__ float value(int, int, int, const float (&y)[1]) const { return __fadd_rn(0, y[0]); }
-	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[1]) const {
-		if (unit * 16 + row < o.rows) *out(unit, row, t) = __fadd_rn(old, y[0]);
+	__device__ __forceinline__ float finish(int unit, int row, int t, const float (&y)[1]) const {
+		const float v = __fadd_rn(old, y[0]);
+		if (unit * 16 + row < o.rows) *out(unit, row, t) = v;
+		return v;
 	}
 
 	__device__ __forceinline__ TokenInfo token_info(int) const { return {}; }
@@ -96,3 +98,4 @@ REEL_STREAM_K_FORMATS(reel_projection, Projection)
 REEL_GATHERED(reel_projection, Projection)
 REEL_SPREAD(reel_projection, Projection, 8)
 REEL_CODES(reel_projection, Projection)
+REEL_CODES_TAKING(reel_projection, Projection)

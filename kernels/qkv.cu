@@ -200,4 +200,5 @@ struct QKV {
 
 REEL_PREFILL_PRODUCT(reel_qkv, QKV, 4)
 REEL_CODES(reel_qkv, QKV)
+REEL_CODES_TAKING(reel_qkv, QKV)
 REEL_STREAM_K_FORMATS(reel_qkv, QKV)

@@ -32,7 +32,7 @@ func (o QKV) CUDA(q *cuda.Queue) error {
 	}
 	each := d / (2 * tileRows)
 	err := launch(q, productLaunch{name: "reel_qkv", in: args.in, units: (o.Heads + 2*o.KV.Heads) * each, tiles: 2,
-		persistent: persistent{2, 1}, class: o.Class, workspace: o.Workspace, handover: o.Handover,
+		persistent: persistent{2, 1}, class: o.Class, workspace: o.Workspace, handover: o.Handover, takesCodes: true,
 		weights: []Weight{o.Q, o.K, o.V},
 		unitsOf: []int{o.Heads * each, o.KV.Heads * each, o.KV.Heads * each}}, args)
 	if err == nil && !o.WidthNorms.IsZero() {

@@ -159,8 +159,7 @@ func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, eleme
 		}
 		add("output", kernels.Projection{W: l.output, In: a.Out, X: a.X,
 			Workspace: kernels.Workspace{Rounded: p.roundedInner, Partials: p.partials}, T: T,
-			Class: classOf(prefill), Handover: kernels.Handover{InputIsRounded: true, Rounded: p.rounded,
-				Norm: p.norm, Next: [3]device.Buffer{l.gate.Data, l.up.Data}}}, l.output)
+			Class: classOf(prefill), Handover: p.outputHandover(classOf(prefill), l)}, l.output)
 		add("gateup", kernels.GateUp{X: a.X, Norm: p.norm, Gate: l.gate, Up: l.up, Out: p.mid,
 			Workspace: kernels.Workspace{Rounded: p.rounded, Partials: p.partials}, T: T, Class: classOf(prefill),
 			Handover: kernels.Handover{InputIsRounded: true, Rounded: p.roundedInner,
@@ -199,6 +198,15 @@ func BenchmarkProductsAhead(bench *testing.B) {
 			p.measure("all", T, false)
 		}
 	}
+}
+
+// outputHandover returns that of the output projection, as a model has it.
+func (p *products) outputHandover(class kernels.Class, l layer) (h kernels.Handover) {
+	if class.HandoverType(l.output) != 0 {
+		h = kernels.Handover{InputIsRounded: true, Rounded: p.rounded, Norm: p.norm,
+			Next: [3]device.Buffer{l.gate.Data, l.up.Data}}
+	}
+	return h
 }
 
 // BenchmarkProducts replays a graph of one kind of product of all layers. It prints the time of a

@@ -31,6 +31,7 @@ func testSmallShapes(t *testing.T, b *both) {
 		b.products(dtype, []int{1, 12, 5, 8}[i], 768, 48, []classAndWorkspace{{false, false}, {true, true}})
 	}
 	b.rowIndexProducts(kernels.Q4_0, 9, 3, 160)
+	b.handedCodes(kernels.Q4_K, 3, 256, 256)
 	b.branches(kernels.BF16, 5, 144, 48)
 	b.ofFamilies(kernels.BF16, 5, 144, 48)
 	testSmallWorkSlices(b)

@@ -1,8 +1,10 @@
 // Products over quantised weights (gemm/formats.cuh), for any number of rows. Codes are unpacked to bfloat16 exactly
 // and multiplied by activations that are rounded to bfloat16, on tensor cores; scales, zeros and minimums are applied
-// to the float32 sums of their groups (codes_multiply.cuh). On Hopper bricks of more than 8 rows, and some of
-// fewer, come through a ring in shared memory instead (codes_many.cuh, codes_ring.cuh).
+// to the float32 sums of their groups (codes_multiply.cuh). On Hopper bricks for more than 8 rows, and some for
+// one row, come through a ring in shared memory instead (codes_many.cuh, codes_ring.cuh), and a product may hand few
+// rounded rows over to the next one (codes_handover.cuh).
 #pragma once
+#include "gemm/codes_handover.cuh"
 #include "gemm/codes_multiply.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/memory.cuh"
@@ -13,9 +15,11 @@ template <class Op> struct CodesArgs {
 	typename Op::Args op;
 	// Rounded activations of all rows [tokens/8][padded/32][8 tokens][64 bytes], 1/rms of each, and their sums
 	// [tokens/8][padded/32 or 16][8 tokens] over as many columns (Sums); null: each block rounds them. padded:
-	// cols, rounded up to a multiple of 128.
+	// cols, rounded up to a multiple of 128. In kernels of up to 8 rows they are what the product before handed over
+	// (codes_handover.cuh).
 	const char *rows;
 	const float *scales, *sums;
+	CodesHandover handover;
 	int32_t first, units; // of the op's units, those to compute
 	int32_t at_once;      // rows that a block rounds at a time, at most 8
 	int32_t stages;       // of a ring of bricks (brick_ring.cuh)
@@ -57,9 +61,14 @@ template <class F, int N, int M, int CODES, int SCALES> struct Stream {
 		}
 	}
 
-	// run multiplies row tiles whose first bricks are in flight. If others follow it loads their first ones.
+	// run multiplies row tiles whose first bricks are in flight. If others follow it loads their first ones. Before a
+	// brick it calls ready(the brick's first column).
 	__device__ __forceinline__ void run(float (&sum)[M][N][4], const char *const (&from)[M],
 		const char *const (&following)[M], const Rows &rows) {
+		run(sum, from, following, rows, [](int) {});
+	}
+	template <class Ready> __device__ __forceinline__ void run(float (&sum)[M][N][4], const char *const (&from)[M],
+		const char *const (&following)[M], const Rows &rows, Ready ready) {
 #pragma unroll
 		for (int m = 0; m < M; m++)
 #pragma unroll
@@ -69,6 +78,7 @@ template <class F, int N, int M, int CODES, int SCALES> struct Stream {
 			for (int j = 0; j < SCALES; j++) {
 				const int b = first + j * CODE_PARTS;
 				if (b >= bricks) break;
+				ready(b * F::COLUMNS);
 				multiply(sum, j, b, from, following, rows);
 			}
 		}
@@ -127,8 +137,9 @@ template <class Op, class F> __device__ __forceinline__ const char *bricks_of(co
 }
 
 // CodesBlock is one thread's part of a block's product over at most 8 rows at a time. Warps are in groups of 8·R, one
-// for each partial sum of each row tile; a group computes every (gridDim.x · GROUPS)-th unit.
-template <class Op, class F, int WARPS> struct CodesBlock {
+// for each partial sum of each row tile; a group computes every (gridDim.x · GROUPS)-th unit. TAKES: the product before
+// has rounded the rows (codes_handover.cuh).
+template <class Op, class F, int WARPS, bool TAKES> struct CodesBlock {
 	static constexpr int R = Op::R, GROUP_WARPS = CODE_PARTS * R, GROUPS = WARPS / GROUP_WARPS;
 	static constexpr int SUMS = Sums<F>::NEEDED ? Sums<F>::COLUMNS : 0;
 	static constexpr int PART = R * TOKEN_TILE * TOKEN_PITCH; // floats of a partial sum
@@ -138,6 +149,7 @@ template <class Op, class F, int WARPS> struct CodesBlock {
 		float squares[TOKEN_TILE][PARTIALS];
 		float scales[GROUPS][TOKEN_TILE]; // 1/rms
 		typename Op::Prefetched prefetched[GROUPS][16 * TOKEN_TILE];
+		uint64_t arriving[Arriving::PIECES];
 	};
 
 	const CodesArgs<Op> &a;
@@ -147,6 +159,7 @@ template <class Op, class F, int WARPS> struct CodesBlock {
 	char *const rounded; // shared [at_once] rows of row_pitch bytes, then sums
 	const int lane, warp;
 	typename StreamOf<Op, F, 1, 1>::Type stream;
+	HandingOver handing;
 
 	__device__ __forceinline__ CodesBlock(const CodesArgs<Op> &a, Shared &shared, char *rounded)
 		: a(a),
@@ -156,7 +169,8 @@ template <class Op, class F, int WARPS> struct CodesBlock {
 		  rounded(rounded),
 		  lane(threadIdx.x & 31),
 		  warp(threadIdx.x >> 5),
-		  stream(in.cols) {}
+		  stream(in.cols),
+		  handing(a.handover) {}
 
 	__device__ __forceinline__ int tile() const { return warp / CODE_PARTS % R; }
 	__device__ __forceinline__ int group() const { return warp / GROUP_WARPS; }
@@ -184,7 +198,14 @@ template <class Op, class F, int WARPS> struct CodesBlock {
 		return {in, rounded, shared.squares, a.at_once};
 	}
 
-	// begin_weights starts loads of weights, which may come before pdl_wait.
+	// begin does what may come before pdl_wait.
+	__device__ __forceinline__ void begin() {
+		begin_weights();
+		if (!TAKES) return;
+		if (threadIdx.x == 0) arriving().begin();
+		__syncthreads();
+	}
+	// begin_weights starts loads of weights.
 	__device__ __forceinline__ void begin_weights() {
 		if (const char *const from = tile_of(first_unit())) stream.begin({from});
 	}
@@ -194,16 +215,18 @@ template <class Op, class F, int WARPS> struct CodesBlock {
 		const int id = threadIdx.x % (GROUP_WARPS * 32), row = id % 16, token = id / 16;
 		const bool mine = token < live;
 		typename Op::Prefetched *const prefetched = shared.prefetched[group()] + (mine ? id : 0);
-		const Rows rows = shared_rows().rows(live);
-		if (Op::NORMED && mine && row == 0)
-			shared.scales[group()][token] = rms_scale(in, sum_in_order(shared.squares[token], 1));
+		const Rows rows = TAKES ? shared_rows().taken(live) : shared_rows().rows(live);
+		if (!TAKES && Op::NORMED && mine && row == 0)
+			shared.scales[group()][token] = shared_rows().scale(token);
 		const char *from = tile_of(first_unit());
 		if (from && mine) prepare(first_unit(), row, first + token, prefetched);
 		for (int unit = first_unit(), buffer = 0; unit < a.units; unit += units_apart(), buffer ^= 1) {
 			const char *const following = tile_of(unit + units_apart());
 			float *const partials = shared.partials[group()][buffer];
 			float sum[1][1][4];
-			stream.run(sum, {from}, {following}, rows);
+			run(sum, from, following, rows, first);
+			if (TAKES && Op::NORMED && mine && row == 0 && unit == first_unit())
+				shared.scales[group()][token] = await_scale(a.scales + first + token);
 			share_sums<F>(partials + stream.part * PART + tile() * TOKEN_TILE * TOKEN_PITCH, sum[0][0]);
 			named_barrier_sync<GROUP_WARPS * 32>(1 + group());
 			from = following;
@@ -215,7 +238,7 @@ template <class Op, class F, int WARPS> struct CodesBlock {
 				y[r] = __fmul_rn(scale, sum_of_parts(partials + (r * TOKEN_TILE + token) * TOKEN_PITCH + row, PART));
 			cp_async_wait_all();
 			if constexpr (!Op::PREPARES_EARLY) op.use_prefetched(a.first + unit, row, first + token, *prefetched);
-			op.finish(a.first + unit, row, first + token, y);
+			handing.finish(op, a.first + unit, row, first + token, y);
 			if (following) prepare(unit + units_apart(), row, first + token, prefetched);
 		}
 #ifdef REEL_EVERY_LANE
@@ -225,7 +248,21 @@ template <class Op, class F, int WARPS> struct CodesBlock {
 #endif
 	}
 
+	__device__ __forceinline__ Arriving arriving() const { return {shared.arriving, in.cols}; }
+	// run multiplies a row tile with rows `first` and following. Rows that are taken arrive meanwhile.
+	__device__ __forceinline__ void run(
+		float (&sum)[1][1][4], const char *from, const char *following, const Rows &rows, int first) {
+		if constexpr (TAKES) {
+			const Arriving arriving = this->arriving();
+			const int phase = first / a.at_once & 1;
+			stream.run(sum, {from}, {following}, rows, [&](int column) { arriving.wait(column, phase); });
+		} else {
+			stream.run(sum, {from}, {following}, rows);
+		}
+	}
+
 	__device__ __forceinline__ void prepare(int unit, int row, int token, typename Op::Prefetched *to) {
+		if (Op::HANDOVER_NORMED && HANDS_CODES_OVER) handing.prepare((a.first + unit) * 16 + row);
 		if constexpr (Op::PREPARES_EARLY)
 			op.prepare(a.first + unit, row, token);
 		else
@@ -233,14 +270,17 @@ template <class Op, class F, int WARPS> struct CodesBlock {
 	}
 };
 
-// codes computes all rows, at_once of them at a time. Each further at_once rows read the weights again.
-template <class Op, class F, int WARPS> __device__ __forceinline__ void codes(const CodesArgs<Op> &a) {
-	using Block = CodesBlock<Op, F, WARPS>;
+// codes computes all rows, at_once of them at a time. Each further at_once rows read the weights again. TAKES: the rows
+// are rounded.
+template <class Op, class F, int WARPS, bool TAKES> __device__ __forceinline__ void codes(const CodesArgs<Op> &a) {
+	using Block = CodesBlock<Op, F, WARPS, TAKES>;
 	__shared__ typename Block::Shared shared;
 	extern __shared__ uint4 roundedRows[];
 	Block b(a, shared, reinterpret_cast<char *>(roundedRows));
-	b.begin_weights();
+	b.begin();
 	begin_product<Op::ATTENTION_NEXT, true>();
+	// Blocks wait for scales, and so must not run while those are reset, not even without pdl_wait_rows.
+	if (TAKES || Op::HANDS_OVER && HANDS_CODES_OVER && a.handover.rows) pdl_wait();
 	for (int first = 0; first < b.in.n; first += a.at_once) {
 		const int live = live_rows(b.in, first, a.at_once);
 		if (live == 0) return;
@@ -248,8 +288,12 @@ template <class Op, class F, int WARPS> __device__ __forceinline__ void codes(co
 			__syncthreads(); // all threads have read the rows before
 			b.begin_weights();
 		}
-		b.shared_rows().round(first, live);
+		if (TAKES)
+			b.shared_rows().take(b.arriving(), a.rows, a.sums, first, live);
+		else
+			b.shared_rows().round(first, live);
 		__syncthreads();
+		if (TAKES && Op::NORMED && first == 0) give_scales(a.scales, b.shared_rows(), WARPS * 32);
 		b.multiply(first, live);
 	}
 }

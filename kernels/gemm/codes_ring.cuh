@@ -1,5 +1,5 @@
-// codes_ring: products of up to 8 rows over quantised weights with bricks of 64 columns on Hopper, with the bits of
-// codes.cuh. A producer warp copies bricks to a ring in shared memory, so that the bytes in flight need no registers,
+// codes_ring: products of up to 8 rows, but only launched for one, over quantised weights with bricks of 64 columns on
+// Hopper, with the bits of codes.cuh. A producer warp copies bricks to a ring in shared memory, so that the bytes in flight need no registers,
 // and no warp waits for a later load than the one whose values it uses. The ring is filled before the earlier kernels
 // have ended, and goes on from unit to unit.
 //
@@ -61,7 +61,7 @@ template <class Op, class F> struct CodesRing {
 		const int row = threadIdx.x % 16, token = threadIdx.x / 16 % TOKEN_TILE, which = threadIdx.x / (16 * TOKEN_TILE);
 		const bool mine = token < live && which < UNITS && in.row(token) >= 0;
 		if (Op::NORMED && token < live && which == 0 && row == 0)
-			shared.scales[token] = rms_scale(in, sum_in_order(shared.squares[token], 1));
+			shared.scales[token] = rows().scale(token);
 		if (mine) prepare(blockIdx.x * UNITS + which, row, token);
 		typename Ring::Cursor c = ring.begin_part(part);
 		const int tiles = a.at_once * TOKEN_PITCH, parts = M * tiles; // floats of a row tile's sums, of a partial sum
@@ -96,7 +96,7 @@ template <class Op, class F> struct CodesRing {
 			y[r] = __fmul_rn(scale, sum_of_parts(partials + r * tiles + token * TOKEN_PITCH + row, M * tiles));
 		cp_async_wait_all();
 		if constexpr (!Op::PREPARES_EARLY) op.use_prefetched(a.first + unit, row, token);
-		op.finish(a.first + unit, row, token, y);
+		op.finish(a.first + unit, row, token, y); // a single row is not handed over
 	}
 	__device__ __forceinline__ void prepare(int unit, int row, int token) {
 		if (unit < a.units) op.prepare(a.first + unit, row, token);

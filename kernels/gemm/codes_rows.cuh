@@ -79,11 +79,11 @@ struct RowRounder {
 			}
 		}
 	}
-	// sum_of_16 adds the values of four lanes, times 2^-133.
-	static __device__ __forceinline__ float sum_of_16(const uint2 &v) {
+	// sum_of_16 adds the values of four lanes, which are `apart` from one another, times 2^-133.
+	static __device__ __forceinline__ float sum_of_16(const uint2 &v, int apart = 1, uint32_t lanes = ~0u) {
 		float s = __fadd_rn(__fadd_rn(BF16::low(v.x), BF16::high(v.x)), __fadd_rn(BF16::low(v.y), BF16::high(v.y)));
-		s = __fadd_rn(s, __shfl_xor_sync(~0u, s, 1));
-		return __fmul_rn(__fadd_rn(s, __shfl_xor_sync(~0u, s, 2)), 0x1p-133f);
+		s = __fadd_rn(s, __shfl_xor_sync(lanes, s, apart));
+		return __fmul_rn(__fadd_rn(s, __shfl_xor_sync(lanes, s, 2 * apart)), 0x1p-133f);
 	}
 	// fold adds a value over the lanes.
 	static __device__ __forceinline__ float fold(float s) {
@@ -174,11 +174,16 @@ template <bool NORMED, int SUMS, int WARPS, int ROWS, int BATCH, int ONE> struct
 			});
 #pragma unroll
 		for (int i = 0; i < (NORMED ? ROWS_ : 0); i++)
+			if (to + i < live) store_squares(to + i, sum[i]);
+	}
+	// store_squares stores the sums of a warp's squares of a row.
+	__device__ __forceinline__ void store_squares(int to, const float (&sum)[PARTIALS / WARPS]) const {
+		const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
-			for (int e = 0; e < EACH; e++) {
-				const float folded = RowRounder::fold(sum[i][e]);
-				if (lane == 0 && to + i < live) squares[to + i][warp + e * WARPS] = folded;
-			}
+		for (int e = 0; e < PARTIALS / WARPS; e++) {
+			const float folded = RowRounder::fold(sum[e]);
+			if (lane == 0) squares[to][warp + e * WARPS] = folded;
+		}
 	}
 	// round rounds rows `first` to first+live-1.
 	__device__ __forceinline__ void round(int first, int live) const {
@@ -188,9 +193,48 @@ template <bool NORMED, int SUMS, int WARPS, int ROWS, int BATCH, int ONE> struct
 			for (int t = 0; t < live; t += ROWS) round_rows<ROWS, BATCH>(first, t, live);
 	}
 
+	// take starts to copy rows `first` to first+live-1, which the product before has rounded. The last blocks, which may
+	// have a unit less, also add the squares of a row of all each.
+	template <class Copies>
+	__device__ __forceinline__ void take(
+		const Copies &copies, const char *from, const float *sums, int first, int live) const {
+		copies.copy(shared_address(rounded), from + (size_t)first * in.cols * 2, live);
+		if (SUMS) take_sums(sums, first, live);
+		if constexpr (NORMED)
+			for (int t = first_square(); t < in.n && first == 0; t += gridDim.x) square(t);
+	}
+	static __device__ __forceinline__ int first_square() { return gridDim.x - 1 - blockIdx.x; }
+	// take_sums takes their sums, from [columns/16][8 tokens].
+	__device__ __forceinline__ void take_sums(const float *from, int first, int live) const {
+		constexpr int EACH = SUMS == 32 ? 2 : 1;
+		const int token = threadIdx.x % TOKEN_TILE;
+		if (token >= live) return;
+#pragma unroll 4
+		for (int i = threadIdx.x; i < in.cols / (16 * EACH) * TOKEN_TILE; i += WARPS * 32) {
+			const float *const p = from + i / TOKEN_TILE * EACH * TOKEN_TILE + first + token;
+			sums()[i] = EACH == 2 ? __fadd_rn(__ldcg(p), __ldcg(p + TOKEN_TILE)) : __ldcg(p);
+		}
+	}
+	// square adds the squares of row t.
+	__device__ __forceinline__ void square(int t) const {
+		float sum[1][PARTIALS / WARPS] = {};
+		RowRounder{in, (int)threadIdx.x % 32, (int)threadIdx.x / 32}.template round<true, 0, 1, ONE, WARPS>(
+			{t}, sum, [](int, int, uint2) {}, [](int, int, int, float) {});
+		store_squares(t, sum[0]);
+	}
+	// scale returns 1/rms of a row, when all threads have stored its squares.
+	__device__ __forceinline__ float scale(int row) const {
+		return rms_scale(in, sum_in_order(squares[row], 1));
+	}
+
 	// rows returns the rounded rows. Tokens past the last read those of the last.
 	__device__ __forceinline__ Rows rows(int live) const {
 		const int lane = threadIdx.x % 32, own = min(lane / 4, live - 1);
 		return {rounded + own * row_pitch(in.cols) + lane % 4 * 16, sums() + lane % 4 * 2, GROUP_CHUNKS, 0, 0, 1};
+	}
+	// taken returns those that were taken.
+	__device__ __forceinline__ Rows taken(int live) const {
+		const int lane = threadIdx.x % 32, own = min(lane / 4, live - 1);
+		return {rounded + own * GROUP_CHUNKS + lane % 4 * 16, sums() + lane % 4 * 2, live * GROUP_CHUNKS, 0, 0, 1};
 	}
 };

@@ -27,7 +27,8 @@
 //
 // For the epilogues of many and of stream-K an op also has:
 //
-//   HANDS_OVER              whether the epilogue can round the result as input of the next product
+//   HANDS_OVER              whether the epilogue can round the result as input of the next product; finish then
+//                           returns it
 //   HANDOVER_NORMED         whether that next product can have norm weights
 //   TokenInfo, token_info(t)          values that the op looks up once for each token of a token tile
 //   UnitRows(args, unit, row)         addresses that depend on four consecutive rows of a unit alone
@@ -72,9 +73,13 @@
 	REEL_KERNEL(name, (StreamK<Op, F16, T, 5, CodesOf<F>>::THREADS), 1,                 \
 	            (stream_k<Op, F16, T, CODES_STAGES<CodesOf<F>, T>, CodesOf<F>>(a)),         \
 	            const __grid_constant__ StreamKArgs<Op> a)
-// The kernel over quantised weights of up to 8 rows with a ring, two blocks on an SM.
+// The kernel over quantised weights of one row with a ring, two blocks on an SM.
 #define REEL_CODES_RING8(format, F, name, Op)                                                         \
 	REEL_KERNEL(name##_##format##_ring8, (CodesRing<Op, F>::THREADS), 2, (codes_ring<Op, F>(a)), \
+	            const __grid_constant__ CodesArgs<Op> a)
+// The kernels of up to 8 rows that the product before hands over.
+#define REEL_CODES_TAKEN(format, F, name, Op)                                                                  \
+	REEL_KERNEL(name##_##format##_taken8, CODES_WARPS * 32, 1, (codes<Op, F, CODES_WARPS, true>(a)), \
 	            const __grid_constant__ CodesArgs<Op> a)
 // Those of more rows, which are rounded, up to 16 and 32 at a time.
 #define REEL_CODES_MANY_OF(name, Op, F, N)                                                        \
@@ -89,6 +94,7 @@
 #define REEL_STREAM_K(name, Op, D, T, STAGES)
 #define REEL_STREAM_K_CODES(name, Op, F, T)
 #define REEL_CODES_RING8(format, F, name, Op)
+#define REEL_CODES_TAKEN(format, F, name, Op)
 // The kernel over quantised weights of 32 rounded rows.
 #define REEL_CODES_MANY(name, Op, F)                                                                 \
 	REEL_KERNEL(name##_codes32, (CODE_PARTS * 32), 1, (codes_rounded<Op, F, 4, 2>(a)), \
@@ -168,10 +174,11 @@ template <class Op> constexpr int ROWS_AHEAD = Op::PERSISTENT_SKINNY == 2 ? 1 : 
 // The kernels over quantised weights, for each format: of up to 8 rows at a time, and of more rounded rows.
 constexpr int CODES_WARPS = 16;
 #define REEL_CODES_OF(format, F, name, Op)                                                          \
-	REEL_KERNEL(name##_##format##_codes8, CODES_WARPS * 32, 1, (codes<Op, F, CODES_WARPS>(a)), \
+	REEL_KERNEL(name##_##format##_codes8, CODES_WARPS * 32, 1, (codes<Op, F, CODES_WARPS, false>(a)), \
 	            const __grid_constant__ CodesArgs<Op> a)                                           \
 	REEL_CODES_MANY(name##_##format, Op, F)
 #define REEL_CODES(name, Op) REEL_FORMATS(REEL_CODES_OF, name, Op)
+#define REEL_CODES_TAKING(name, Op) REEL_FORMATS(REEL_CODES_TAKEN, name, Op)
 // The kernels of up to 8 rows with a ring, for formats with bricks of 64 columns.
 #define REEL_CODES_RING(name, Op)             \
 	REEL_CODES_RING8(q4_0, Q4_0, name, Op)   \

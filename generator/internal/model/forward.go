@@ -175,7 +175,8 @@ type handovers struct{ qkv, attend, output, gateUp, down kernels.Handover }
 // this one rounds. Attention rounds in any type. The first QKV of a pass rounds its own input, and the last attention of
 // a prefill pass hands nothing over, since only sampled rows follow it. Results that are normed before they are added
 // are not the next product's input, so their projection hands nothing over. Kernels of few rows neither take nor leave
-// rounded rows.
+// rounded rows, but for down projections over quantised weights and the QKV after them: their gates round their input
+// themselves, which takes no longer.
 func (p *pass) handovers(i int) (h handovers) {
 	m, s := p.model, p.memory
 	if n := m.Config.ranks(); n > 1 && !p.handsParts {
@@ -202,7 +203,7 @@ func (p *pass) handovers(i int) (h handovers) {
 	if w.sparse() {
 		return h // experts take and leave rows of float32
 	}
-	if !m.Config.NormsAfter && p.Class.HandsOver(output, gateUp) {
+	if !m.Config.NormsAfter && p.Class.HandsOver(output, gateUp) && p.Class.HandoverType(gateUp...) != 0 {
 		h.output.Rounded, h.output.Norm = s.roundedHidden, w.feedForwardNorm
 		h.gateUp.InputIsRounded = true
 	}

@@ -1,6 +1,7 @@
 package model_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,9 +37,9 @@ func (m mixed) Tensor(name string) (weights.Tensor, error) {
 	return x, err
 }
 
-// What an op hands over is what the next product expects, of one type, and never from or to
-// quantised weights. A prefill pass of one type hands over everywhere but to its first QKV and after its last; one of the
-// decode class also in its last layer.
+// What an op hands over is what the next product expects, of one type, and never between quantised weights and others. A
+// prefill pass of one type hands over everywhere but to its first QKV and after its last; one of the decode class also
+// in its last layer, and over quantised weights to the down projection and the QKV after it.
 func TestHandoversMatch(t *testing.T) {
 	h := device.NewHost(device.HostOptions{})
 	defer h.Close()
@@ -50,7 +51,7 @@ func TestHandoversMatch(t *testing.T) {
 		{"", "", 4, 7}, {"q_proj", "", 3, 6}, {"0.self_attn.v_proj", "", 4, 7}, {"1.self_attn.v_proj", "", 3, 6},
 		{"o_proj", "", 2, 3}, {"up_proj", "", 2, 3}, {"down_proj", "", 2, 4}, {"embed", "down_proj", 2, 4},
 		{"embed", "o_proj gate_proj", 2, 3}, {"embed", "o_proj gate_proj up_proj", 3, 5}, {"embed", "proj", 4, 7},
-		{"proj", "", 0, 0},
+		{"proj", "", 0, 3}, {"proj embed", "", 0, 3}, {"gate_proj up_proj down_proj", "", 1, 4}, {"1.mlp", "", 4, 6},
 	} {
 		m, err := model.Load(h, c, mixed{w, test.blocks, test.halves}, func(float64) {})
 		if err != nil {
@@ -79,6 +80,15 @@ func TestHandoversMatch(t *testing.T) {
 	}
 }
 
+// handedType returns the type in which products over the weights take and leave rows. Those of the decode class over
+// quantised weights have a form of their own, whatever the format.
+func handedType(class kernels.Class, w ...kernels.Weight) kernels.DType {
+	if class == kernels.Decode && !slices.ContainsFunc(w, func(w kernels.Weight) bool { return !w.DType.Quantised() }) {
+		return kernels.Q8_0
+	}
+	return class.HandoverType(w...)
+}
+
 // handovers checks the hand-overs between ops and counts them.
 func handovers(t *testing.T, class kernels.Class, ops []device.Op) (n int) {
 	t.Helper()
@@ -90,14 +100,14 @@ func handovers(t *testing.T, class kernels.Class, ops []device.Op) (n int) {
 		var of kernels.DType
 		switch o := op.(type) {
 		case kernels.QKV:
-			taken, into, of = o.Handover, o.Workspace, class.HandoverType(o.Q, o.K, o.V)
+			taken, into, of = o.Handover, o.Workspace, handedType(class, o.Q, o.K, o.V)
 		case kernels.Attend:
 			given, as = o.Handover, o.Handover.DType
 			continue
 		case kernels.Projection:
-			taken, into, of = o.Handover, o.Workspace, class.HandoverType(o.W)
+			taken, into, of = o.Handover, o.Workspace, handedType(class, o.W)
 		case kernels.GateUp:
-			taken, into, of = o.Handover, o.Workspace, class.HandoverType(o.Gate, o.Up)
+			taken, into, of = o.Handover, o.Workspace, handedType(class, o.Gate, o.Up)
 		default:
 			continue
 		}

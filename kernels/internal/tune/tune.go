@@ -34,7 +34,7 @@ var ShareMerge = true
 // the smallest with which all tiles run at the same time.
 var PrefillQueries = 0
 
-// CodesRing lets Hopper multiply up to 8 rows over quantised weights from a ring in shared memory, where that is
+// CodesRing lets Hopper multiply one row by quantised weights from a ring in shared memory, where that is
 // faster.
 var CodesRing = true
 
@@ -44,3 +44,7 @@ var ManyAttend = 1
 
 // AheadBytes is how much of the weights that come next a block of a product of many rows brings to the cache.
 var AheadBytes = 0
+
+// LeastHanded is the fewest values of rows that products of few rows over quantised weights hand over to one another:
+// with fewer, rounding them in each block takes no longer (notes/quantised.md).
+var LeastHanded = 6 * 4096
