@@ -198,7 +198,41 @@ struct QKV {
 	};
 };
 
+// QKVApart: q, k and v of one row before QK post-processing. Without RoPE no row needs a partner, so a unit is one row
+// tile: first those of q, then of k, then of v, and small models have units for more SMs. Out gets q, the pool float32
+// [T][key, value][kvHeads][dim]. The results are QKV's with cosine 1 and sine 0. Members: gemm/product.cuh.
+struct QKVApart {
+	using Args = QKVArgs;
+	static constexpr int R = 1;
+	static constexpr bool NORMED = true;
+	static constexpr bool PREPARES_EARLY = true;
+	static constexpr bool ATTENTION_NEXT = true;
+	static constexpr int PERSISTENT_GEMV = 0;
+	const Args &o;
+	struct Prefetched {};
+
+	__device__ __forceinline__ QKVApart(const Args &o) : o(o) {}
+	__device__ __forceinline__ const Activations &activations() const { return o.in; }
+	__device__ __forceinline__ int units() const { return (o.heads + 2 * o.kvHeads) * (o.dim / 16); }
+	__device__ __forceinline__ RowTile row_tile(int unit, int) const {
+		const int q = o.heads * (o.dim / 16), each = o.kvHeads * (o.dim / 16);
+		if (unit < q) return {o.q, unit};
+		if (unit < q + each) return {o.k, unit - q};
+		return {o.v, unit - q - each};
+	}
+	__device__ __forceinline__ void prepare(int, int, int) {}
+	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[1]) const {
+		const int of = unit * 16 + row, q = o.heads * o.dim;
+		if (of < q)
+			o.out[(size_t)t * q + of] = y[0];
+		else
+			static_cast<float *>(o.pool)[(size_t)t * 2 * o.kvHeads * o.dim + of - q] = y[0];
+	}
+};
+
 REEL_PREFILL_PRODUCT(reel_qkv, QKV, 4)
+REEL_OP_KERNEL(reel_qkv_apart_bf16_gemv, QKVApart, FEW_ROWS_THREADS, 2, (gemv<QKVApart, BF16, 4>(QKVApart{a})))
+REEL_OP_KERNEL(reel_qkv_apart_f16_gemv, QKVApart, FEW_ROWS_THREADS, 2, (gemv<QKVApart, F16, 4>(QKVApart{a})))
 REEL_CODES(reel_qkv, QKV)
 REEL_CODES_TAKING(reel_qkv, QKV)
 REEL_STREAM_K_FORMATS(reel_qkv, QKV)

@@ -30,11 +30,7 @@ func (o QKV) CUDA(q *cuda.Queue) error {
 		}
 		o.BeforeRoPE.redirect(q, &args)
 	}
-	each := d / (2 * tileRows)
-	err := launch(q, productLaunch{name: "reel_qkv", in: args.in, units: (o.Heads + 2*o.KV.Heads) * each, tiles: 2,
-		persistent: persistent{2, 1}, class: o.Class, workspace: o.Workspace, handover: o.Handover, takesCodes: true,
-		weights: []Weight{o.Q, o.K, o.V},
-		unitsOf: []int{o.Heads * each, o.KV.Heads * each, o.KV.Heads * each}}, args)
+	err := launch(q, o.product(args), args)
 	if err == nil && !o.WidthNorms.IsZero() {
 		err = o.launchWidthNorms(q)
 	}
@@ -42,6 +38,19 @@ func (o QKV) CUDA(q *cuda.Queue) error {
 		return err
 	}
 	return o.launchPost(q)
+}
+
+// product returns the launch of the product with these arguments.
+func (o QKV) product(args qkvArgs) productLaunch {
+	each := o.KV.HeadDim / (2 * tileRows)
+	p := productLaunch{name: "reel_qkv", in: args.in, units: (o.Heads + 2*o.KV.Heads) * each, tiles: 2,
+		persistent: persistent{2, 1}, class: o.Class, workspace: o.Workspace, handover: o.Handover, takesCodes: true,
+		weights: []Weight{o.Q, o.K, o.V},
+		unitsOf: []int{o.Heads * each, o.KV.Heads * each, o.KV.Heads * each}}
+	if o.hasPost() && o.Class == Decode && p.fewRows() == &gemv && !anyQuantised(p.weights) {
+		p.name, p.units, p.tiles, p.persistent = "reel_qkv_apart", 2*p.units, 1, persistent{}
+	}
+	return p
 }
 
 // args returns the arguments of a product that applies RoPE itself.

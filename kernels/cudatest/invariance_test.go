@@ -155,6 +155,42 @@ func TestCUDAQKVIsBatchInvariant(t *testing.T) {
 	}
 }
 
+// QKV before QK post-processing, which has a kernel of its own for one row, gives a row the bits that it has among
+// others: q, k and v.
+func TestCUDAQKVApartIsBatchInvariant(t *testing.T) {
+	b := newBoth(t)
+	for i, dim := range []int{32, 64, 128} {
+		const rows, heads, kvHeads = 16, 6, 2
+		hidden := []int{80, 1040, 896}[i]
+		a := b.newAttention([]kernels.DType{kernels.BF16, kernels.F16}[i%2], kernels.BF16, rows, hidden, heads, kvHeads, dim)
+		op := a.op[1]
+		op.Bias, op.BeforeRoPE = put(b, b.normal((heads+2*kvHeads)*dim, 1))[1], b.beforeRoPE(rows, kvHeads, dim)
+		op.DeferRoPE = true
+		b.onGPU(op)
+		wantQ, wantKV := read[uint32](b, 1, op.Out), read[uint32](b, 1, op.BeforeRoPE.Data)
+		for _, n := range []int{1, 8} {
+			b.onGPU(kernels.Fill{Data: op.Out, Value: kernels.Poison},
+				kernels.Fill{Data: op.BeforeRoPE.Data, Value: kernels.Poison})
+			for first := 0; first < rows; first += n {
+				b.onGPU(rowsOfQKV(op, first, n))
+			}
+			name := fmt.Sprintf("heads of %d, %d rows at a time: ", dim, n)
+			b.equal(name+"q", read[uint32](b, 1, op.Out), wantQ)
+			b.equal(name+"k and v", read[uint32](b, 1, op.BeforeRoPE.Data), wantKV)
+		}
+	}
+}
+
+// rowsOfQKV returns op for n rows from the first on, before QK post-processing.
+func rowsOfQKV(op kernels.QKV, first, n int) kernels.QKV {
+	part := func(b device.Buffer, width int) device.Buffer { return b.Slice(int64(4*first*width), int64(4*n*width)) }
+	op.T = n
+	op.X, op.Out = part(op.X, op.Hidden), part(op.Out, op.Q.Rows)
+	op.Rows.Slot, op.Rows.Position = part(op.Rows.Slot, 1), part(op.Rows.Position, 1)
+	op.BeforeRoPE.Data = part(op.BeforeRoPE.Data, 2*op.K.Rows)
+	return op
+}
+
 // A chain of kernels gives the same bits with and without programmatic dependent launch, launched
 // and replayed.
 func TestCUDADependentLaunchChangesNothing(t *testing.T) {
