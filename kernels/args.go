@@ -356,13 +356,14 @@ type packetsArgs struct {
 	inbox           [device.MaxRanks]uint64 // of each rank
 	count, progress uint64
 	ranks, rank     int32
+	ahead, _        int32
 }
 
 // spreadTo mirrors Spread of ptx/packets.cuh.
 type spreadTo struct {
-	packets                  packetsArgs
-	all, x, bias             uint64
-	rows, width, partCols, _ int32
+	packets                      packetsArgs
+	all, x, bias                 uint64
+	rows, width, partCols, taken int32
 }
 
 // exchangePacketsArgs mirrors ExchangePacketsArgs of exchange.cu.
@@ -399,9 +400,9 @@ type attendSpreadArgs[T any] struct {
 
 // spreadArgs mirrors SpreadArgs of gemm/spread.cuh.
 type spreadArgs[T any] struct {
-	op           T
-	to           spreadTo
-	receivers, _ int32
+	op                       T
+	to                       spreadTo
+	receivers, own, after, _ int32
 }
 
 // gatherArgs mirrors GatherArgs of gather.cu.

@@ -151,21 +151,17 @@ template <class Args> struct AttendSpreadArgs {
 // others send.
 template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void attend_spread(const AttendSpreadArgs<Args> &a) {
 	const Packets &packets = a.to.packets;
-	if (blockIdx.y < gridDim.y - 1 || blockIdx.z > 0) {
-		if (blockIdx.y < gridDim.y - 1) attend<CHUNKS, TEAMS, false, Args, AttendPlain, AttendSend>(a.of, {}, {a.to, 0});
+	const bool computes = a.to.taken || blockIdx.y < gridDim.y - 1;
+	if (computes || blockIdx.z > 0) {
+		if (computes) attend<CHUNKS, TEAMS, false, Args, AttendPlain, AttendSend>(a.of, {}, {a.to, 0});
 		__syncthreads(); // all threads know the number
-		if (threadIdx.x > 0) return;
+		if (threadIdx.x > 0 || a.to.taken) return;
 		pdl_wait(); // a block without splits has not waited
 		packets.begun();
 		return;
 	}
 	pdl_begin();
-	const uint32_t number = packets.number();
-	__syncthreads();
-	if (blockIdx.x > 0 && threadIdx.x == 0) packets.begun();
-	a.to.template receive<8>(number, blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x);
-	__syncthreads();
-	if (blockIdx.x == 0 && threadIdx.x == 0) packets.end(number, gridDim.x * gridDim.y * gridDim.z - 1);
+	a.to.template receive_all<8>(blockIdx.x, gridDim.x, gridDim.x * gridDim.y * gridDim.z);
 }
 
 // The kernels by head size (32*CHUNKS), with the blocks per SM that registers allow: with one split per

@@ -160,6 +160,8 @@ extern "C" __global__ void __launch_bounds__(EXCHANGE_THREADS) reel_exchange_rou
 	const auto other = [&](int k) { return k < a.packets.rank * a.pairs ? k : k + a.pairs; }; // without this rank's
 	a.packets.receive<4>(number, first, step, (a.packets.ranks - 1) * a.pairs, [&](int k) { return other(k) * 2; },
 		[&](int k, float2 v) { *pair(other(k) / a.pairs, other(k) % a.pairs) = v; });
+	if (blockIdx.x > 0) return;
+	if (threadIdx.x == 0) a.packets.await_begun(gridDim.x - 1);
 	__syncthreads();
-	if (blockIdx.x == 0 && threadIdx.x == 0) a.packets.end(number, gridDim.x - 1);
+	if (threadIdx.x == 0) a.packets.end(number);
 }

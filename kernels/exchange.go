@@ -35,6 +35,7 @@ type Exchange struct {
 
 	T, Width, PartCols, Ranks int
 
+	taken   bool // GPUs leave it to the next op to take what others send, and do not store that in All
 	inPlace bool // the part is this rank's columns of All
 }
 
@@ -57,6 +58,17 @@ func PartStart(width, ranks, rank int) int {
 // begins.
 func (o Exchange) own(rank int) (begin, end, start int) {
 	return min(rank*o.PartCols, o.Width), min((rank+1)*o.PartCols, o.Width), min(rank*o.PartCols, o.Width-o.PartCols)
+}
+
+// mostPackets is the most elements of an exchange that go as packets where flags could be raised: packets are twice as
+// long as what they carry.
+const mostPackets = 1 << 17
+
+// fits reports whether the exchange can go as packets, at most so many: in pairs, and from every rank some, since a rank
+// knows by them that the others have read what they got before.
+func (o Exchange) fits(most int) bool {
+	return o.Signals.Inbox != device.NoInbox && o.T*o.Width <= most && o.Width%2 == 0 && o.PartCols%2 == 0 &&
+		(o.Ranks-1)*o.PartCols < o.Width
 }
 
 // IsZero reports whether there is no exchange.

@@ -13,10 +13,6 @@ import (
 // exchangeThreads is EXCHANGE_THREADS of exchange.cu.
 const exchangeThreads = 512
 
-// mostPackets is the most elements of an exchange that go as packets where flags could be raised: packets are twice as
-// long as what they carry.
-const mostPackets = 1 << 17
-
 // receives is how many packets a block of a product receives.
 const receives = 1 << 13
 
@@ -32,13 +28,6 @@ func (o Exchange) CUDA(q *cuda.Queue) error {
 		return o.launchByRows(q)
 	}
 	return o.launchFlags(q)
-}
-
-// fits reports whether the exchange can go as packets, at most so many: in pairs, and from every rank some, since a rank
-// knows by them that the others have read what they got before.
-func (o Exchange) fits(most int) bool {
-	return o.Signals.Inbox != device.NoInbox && o.T*o.Width <= most && o.Width%2 == 0 && o.PartCols%2 == 0 &&
-		(o.Ranks-1)*o.PartCols < o.Width
 }
 
 // launchByRows launches exchanges by packets of as many rows as fit.
@@ -80,7 +69,7 @@ func (o Exchange) to(q *cuda.Queue, first, rows int) spreadTo {
 		return q.Address(b) + uint64(4*first*o.Width)
 	}
 	to := spreadTo{all: of(o.All), x: of(o.X), bias: q.Address(o.Bias), rows: int32(rows), width: int32(o.Width),
-		partCols: int32(o.PartCols), packets: packetsArgs{count: q.Address(o.Signals.Count),
+		partCols: int32(o.PartCols), taken: flag(o.taken), packets: packetsArgs{count: q.Address(o.Signals.Count),
 			progress: q.Address(o.Signals.Progress), ranks: int32(o.Ranks), rank: int32(q.Rank())}}
 	for peer := range o.Ranks {
 		if o.Signals.Inbox == device.PinnedInbox {
@@ -177,26 +166,42 @@ func launchSpreading[T any](q *cuda.Queue, p productLaunch, o Exchange, args T) 
 	if err != nil {
 		return err
 	}
-	g := v.grid(o.T, p.units, p.tiles)
+	g, suffix := v.grid(o.T, p.units, p.tiles), v.suffix
 	if v == &gemv {
 		g.Shared = p.rowBytes()
+		if g.X+o.receivers() <= q.SMs() {
+			suffix += "_deep"
+		}
 	}
-	return launchSpread(q, p.name+kind+v.suffix, g, p.maxBlocks(v, q.SMs()), o, args)
+	return launchSpread(q, p.name+kind+suffix, g, p.maxBlocks(v, q.SMs()), o, Exchange{}, args)
+}
+
+// receivers returns the blocks of an op's kernel that receive what others send.
+func (o Exchange) receivers() int {
+	if o.taken {
+		return 0
+	}
+	return min(8, splitsOf(o.T*o.Width, receives))
 }
 
 // launchSpread launches the variant of a kernel whose results go to all ranks, with blocks beside those of its grid that
-// receive, most in all.
-func launchSpread[T any](q *cuda.Queue, kernel string, g cuda.Grid, most int, o Exchange, args T) error {
-	receivers := min(8, splitsOf(o.T*o.Width, receives))
+// receive, most in all. If the exchange before it is taken, the kernel takes it.
+func launchSpread[T any](q *cuda.Queue, kernel string, g cuda.Grid, most int, o, before Exchange, args T) error {
+	receivers := o.receivers()
 	g.X = min(g.X, max(1, most-receivers)) + receivers
-	return cuda.Launch(q, kernel+"_spread", g, spreadArgs[T]{op: args, to: o.to(q, 0, o.T), receivers: int32(receivers)})
+	a := spreadArgs[T]{op: args, to: o.to(q, 0, o.T), receivers: int32(receivers)}
+	if before.taken {
+		own, after, _ := before.own(q.Rank())
+		a.own, a.after, a.to.packets.ahead = int32(own), int32(after), 1
+	}
+	return cuda.Launch(q, kernel+"_spread", g, a)
 }
 
 // launchSpreadOrThen launches a kernel of at most so many blocks and the exchange of its results, if there is one: in one
-// kernel if it can go as packets.
-func launchSpreadOrThen[T any](q *cuda.Queue, kernel string, g cuda.Grid, most int, o Exchange, args T) error {
+// kernel if it can go as packets. before is that of the op before if this one may take it.
+func launchSpreadOrThen[T any](q *cuda.Queue, kernel string, g cuda.Grid, most int, o, before Exchange, args T) error {
 	if !o.IsZero() && o.fits(mostPackets) {
-		return launchSpread(q, kernel, g, most, o, args)
+		return launchSpread(q, kernel, g, most, o, before, args)
 	}
 	g.X = min(g.X, most)
 	return o.after(q, cuda.Launch(q, kernel, g, args))

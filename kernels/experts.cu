@@ -151,11 +151,13 @@ REEL_OP_KERNEL(reel_expert_gateup_f16_one, ExpertGateUpOne, FEW_ROWS_THREADS, 2,
 #else
 #define REEL_GATES_BLOCKS 1 // for registers
 #endif
-#define REEL_EXPERT_GATES_SPREAD(name, D)                                                                      \
-	REEL_KERNEL(name, FEW_ROWS_THREADS, REEL_GATES_BLOCKS, (expert_gemv_spread<ExpertGateUpOne, D, 4>(a)), \
+#define REEL_EXPERT_GATES_SPREAD(name, D)                                                                               \
+	REEL_KERNEL(name##_one_spread, FEW_ROWS_THREADS, REEL_GATES_BLOCKS, (expert_gemv_spread<ExpertGateUpOne, D, 4>(a)), \
+	            const __grid_constant__ SpreadArgs<ExpertGateUpOne> a)                                                  \
+	REEL_KERNEL(name##_one_deep_spread, FEW_ROWS_THREADS, 1, (expert_gemv_spread<ExpertGateUpOne, D, 8>(a)),            \
 	            const __grid_constant__ SpreadArgs<ExpertGateUpOne> a)
-REEL_EXPERT_GATES_SPREAD(reel_expert_gateup_bf16_one_spread, BF16)
-REEL_EXPERT_GATES_SPREAD(reel_expert_gateup_f16_one_spread, F16)
+REEL_EXPERT_GATES_SPREAD(reel_expert_gateup_bf16, BF16)
+REEL_EXPERT_GATES_SPREAD(reel_expert_gateup_f16, F16)
 REEL_FORMATS(REEL_EXPERT_CODES, reel_expert_gateup, ExpertGateUpOne, _one)
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -190,15 +192,31 @@ struct AddToX {
 	__device__ __forceinline__ void skip(int at) const {
 		if (stores) x[at] = 0;
 	}
+	// rows loads pairs of columns of In: those at `at`, at+cols, … below n.
+	template <int N>
+	__device__ __forceinline__ void rows(float2 (&v)[N], const float *in, int cols, int at, int n) const {
+#pragma unroll
+		for (int i = 0; i < N; i++)
+			if (at + i * cols < n) v[i] = *reinterpret_cast<const float2 *>(in + at + i * cols);
+	}
 };
 
 // AddOnRanks is the same for the residual streams of all ranks, of which this one adds to a part.
 struct AddOnRanks {
 	const Spread &to;
+	const int own, after; // as in SpreadArgs
 	float old;
 	uint32_t number; // of the exchange
 
-	__device__ __forceinline__ AddOnRanks(const Spread &to) : to(to), old(0), number(0) {}
+	template <class Args>
+	__device__ __forceinline__ AddOnRanks(const Args &a) : to(a.to), own(a.own), after(a.after), old(0), number(0) {}
+	// rows is that of AddToX; other ranks' columns may come as packets.
+	template <int N>
+	__device__ __forceinline__ void rows(float2 (&v)[N], const float *in, int cols, int at, int n) const {
+		const int column = at % cols;
+		const bool here = after == 0 || column >= own && column < after;
+		to.packets.pairs(v, to.packets.number() - 1, in, here ? 0 : n, n, 0, at, cols, n);
+	}
 	__device__ __forceinline__ int column(int at) const { return to.start(to.packets.rank) + at; }
 	__device__ __forceinline__ void before_wait(int at) { old = to.x[column(at)]; }
 	__device__ __forceinline__ void after_wait() { number = to.packets.number(); }
@@ -291,19 +309,23 @@ template <class D> struct ExpertDownOne {
 		}
 	}
 
-	// round copies this warp's columns of all rows of In to shared memory, rounded: a quad takes 8 of 16 bytes.
-	__device__ __forceinline__ void round(float4 *rows) const {
-		for (Cursor c = first(); c.rank < used; advance(c)) {
-			const int quad = c.block * BLOCK_STEPS * 4 + lane;
-			if (lane >= BLOCK_STEPS * 4 || quad >= steps * 4) continue;
-			const float4 v = load_activation(o.in.x + (size_t)c.rank * o.in.cols + quad * 4);
-			*reinterpret_cast<uint2 *>(rows + c.rank * steps * 4 + quad) = pack4<D>(v);
-		}
+	// round copies this warp's columns of all rows of In to shared memory, rounded; a lane has two of a K block. to has them.
+	template <class To> __device__ __forceinline__ void round(const To &to, uint32_t *rows) const {
+		constexpr int TOGETHER = 4; // rows
+		const int cols = o.in.cols;
+		for (int at = warp * K_BLOCK + lane * 2; at < cols; at += PARTIALS * K_BLOCK)
+			for (int first = 0; first < used; first += TOGETHER) {
+				float2 v[TOGETHER];
+				to.rows(v, o.in.x, cols, first * cols + at, used * cols);
+#pragma unroll
+				for (int i = 0; i < TOGETHER; i++)
+					if (first + i < used) rows[((first + i) * cols + at) / 2] = D::pack(v[i].x, v[i].y);
+			}
 		__syncwarp();
 	}
 
 	// run leaves the partial sums of all experts in shared memory: float [used][16 warps][16].
-	__device__ __forceinline__ void run(const float4 *rows, float *partials) {
+	__device__ __forceinline__ void run(const uint2 *rows, float *partials) {
 		float sum[4] = {0, 0, 0, 0};
 		Cursor now = first();
 		while (now.rank < used) {
@@ -315,7 +337,7 @@ template <class D> struct ExpertDownOne {
 					const int step = now.block * BLOCK_STEPS + s;
 					uint2 b = {0, 0};
 					if (lane < 4 && step < steps)
-						b = *reinterpret_cast<const uint2 *>(rows + (now.rank * steps + step) * 4 + lane);
+						b = rows[(now.rank * steps + step) * 4 + lane];
 					if (step < steps) D::mma(sum, weights[i][s], b.x, b.y);
 				}
 				load(weights[i], ahead), advance(ahead);
@@ -339,7 +361,7 @@ template <class D> struct ExpertDownOne {
 };
 
 template <class D, class To> __device__ __forceinline__ void expert_down_one(const ExpertDownArgs &a, const To &to) {
-	extern __shared__ float4 downShared[]; // rows of In, then partial sums
+	extern __shared__ uint2 downShared[]; // rows of In, rounded, then partial sums
 	float *const partials = reinterpret_cast<float *>(downShared + a.used * (a.in.cols / 4));
 	const Ranks &ranks = Ranks::find<0>(a.chosen, a.in);
 	DownResult<To> result(a, to, ranks.in.n);
@@ -347,14 +369,14 @@ template <class D, class To> __device__ __forceinline__ void expert_down_one(con
 	ExpertDownOne<D> one(a, ranks);
 	begin_product<false, true>();
 	result.after_wait();
-	one.round(downShared);
+	one.round(result.to, reinterpret_cast<uint32_t *>(downShared));
 	one.run(downShared, partials);
 	float *const mine = partials + result.rank * PARTIALS * 16 + result.row;
 	result.template finish<0>(result.exists ? sum_in_order(mine, 16) : 0, partials, PARTIALS * 16);
 }
 // expert_down_one_spread sends the results to all ranks.
 template <class D> __device__ __forceinline__ void expert_down_one_spread(const SpreadArgs<ExpertDown> &a) {
-	spread(a, [&] { expert_down_one<D>(a.op, AddOnRanks(a.to)); });
+	spread(a, [&] { expert_down_one<D>(a.op, AddOnRanks(a)); });
 }
 #define REEL_EXPERT_DOWN_ONE(format, D)                                                                               \
 	REEL_OP_KERNEL(reel_expert_down_##format##_one, ExpertDown, FEW_ROWS_THREADS, 1, (expert_down_one<D>(a, AddToX(a)))) \
@@ -406,7 +428,7 @@ template <class F, class To> __device__ __forceinline__ void expert_down_codes_o
 		result.exists ? __fmul_rn(Sums<F>::RESTORE, sum_of_first(mine, PART, parts)) : 0, partials, RANK);
 }
 template <class F> __device__ __forceinline__ void expert_down_codes_one_spread(const SpreadArgs<ExpertDown> &a) {
-	spread(a, [&] { expert_down_codes_one<F>(a.op, AddOnRanks(a.to)); });
+	spread(a, [&] { expert_down_codes_one<F>(a.op, AddOnRanks(a)); });
 }
 #define REEL_EXPERT_DOWN_CODES(format, F)                                                                          \
 	REEL_OP_KERNEL(reel_expert_down_##format##_one, ExpertDown, CODES_WARPS * 32, 1,                               \
@@ -496,7 +518,7 @@ __device__ __forceinline__ void expert_down_ring_one(const CodesArgs<ExpertDown>
 	begin_product<false, true>();
 }
 template <class F> __device__ __forceinline__ void expert_down_ring_one_spread(const SpreadCodesArgs<ExpertDown> &a) {
-	spread(a, [&] { expert_down_ring_one<F>(a.op, AddOnRanks(a.to)); });
+	spread(a, [&] { expert_down_ring_one<F>(a.op, AddOnRanks(a)); });
 }
 #define REEL_EXPERT_DOWN_RING(format, F)                                                                      \
 	REEL_KERNEL(reel_expert_down_##format##_ring_one, (ExpertDownRing<F>::THREADS), (ExpertDownRing<F>::BLOCKS),  \

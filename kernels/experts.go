@@ -51,8 +51,37 @@ type ExpertDown struct {
 	// Spread is the exchange of X between ranks, or none; with Store and an X of its own. The op's X may then be left as
 	// it is.
 	Spread Exchange
+	before Exchange // that of In, if this op takes it
 	// InputIsRounded: the gates left In rounded in Workspace.Gated, where the kernels of a prompt can.
 	InputIsRounded bool
+}
+
+// gemvShared is the dynamic shared memory, in bytes, that kernels of one row may use on every GPU.
+const gemvShared = 94 << 10
+
+// sharedOfOne returns the dynamic shared memory of the kernel of one row over weights of 16 bits, or 0 if it does not
+// fit: the rounded results of its experts' gates, and partial sums.
+func (o ExpertDown) sharedOfOne() int {
+	const partials = 4 * 16 * tileRows
+	if shared := o.Chosen.Used * (2*o.Down.Cols + partials); shared <= gemvShared {
+		return shared
+	}
+	return 0
+}
+
+// TakeFrom makes the down projection take what the gates of other ranks send as it comes, where GPUs have kernels for
+// that: of one row, in memory that GPUs address.
+func (o *ExpertDown) TakeFrom(gates *ExpertGateUp) {
+	packed := func(w Weight) bool { return w.Layout == Fragments && w.DType != F32 && w.DType == gates.Gate.DType }
+	s := gates.Spread
+	if s.Signals.Inbox != device.PeerInbox || s.All != o.In || !s.fits(mostPackets) || !o.Spread.fits(mostPackets) ||
+		gates.T != 1 || o.T != 1 || gates.Class != Decode || o.Class != Decode ||
+		!packed(gates.Gate) || !packed(gates.Up) || !packed(o.Down) || 8*gates.Gate.Cols > gemvShared ||
+		gates.inner()%tileRows != 0 || o.hidden()%tileRows != 0 || o.sharedOfOne() == 0 {
+		return
+	}
+	gates.Spread.taken, o.before = true, s
+	o.before.taken = true
 }
 
 // ExpertWorkspace is device memory that the experts' kernels need; the host uses none of it. Ops that run one after

@@ -114,7 +114,7 @@ func (p expertLaunch) gatesOfOne(q *cuda.Queue, args expertGateUpArgs, spread Ex
 	if p.w.DType.Quantised() {
 		if stages, shared := expertRing(p.w.DType, p.cols, 1, p.tiles); stages > 0 && hopper(q) && tune.CodesRing {
 			g.Threads, g.Shared = expertRingThreads, shared
-			return true, launchSpreadOrThen(q, p.name+formats[p.w.DType].kernel+"_ring_one", g, g.X, spread,
+			return true, launchSpreadOrThen(q, p.name+formats[p.w.DType].kernel+"_ring_one", g, g.X, spread, Exchange{},
 				codesArgs[expertGateUpArgs]{op: args, units: int32(units), atOnce: 1, stages: int32(stages)})
 		}
 		row, sums := codesRowBytes(p.w.DType, p.cols)
@@ -129,8 +129,11 @@ func (p expertLaunch) gatesOfOne(q *cuda.Queue, args expertGateUpArgs, spread Ex
 	if g.Shared > gemvShared || err != nil {
 		return false, err
 	}
-	most := min(2*q.SMs(), tune.MaxPersistentBlocks) // two blocks on an SM
-	return true, launchSpreadOrThen(q, p.name+kind+"_one", g, most, spread, args)
+	name, blocks := p.name+kind+"_one", 2 // on an SM
+	if !spread.IsZero() && units <= 2*q.SMs() {
+		name, blocks = name+"_deep", 1
+	}
+	return true, launchSpreadOrThen(q, name, g, min(blocks*q.SMs(), tune.MaxPersistentBlocks), spread, Exchange{}, args)
 }
 
 // CUDA launches a product whose units are tiles of 16 outputs of an expert, then the sum of each row's experts; of one
@@ -165,7 +168,8 @@ func (o ExpertDown) CUDA(q *cuda.Queue) error {
 // launchDownOfOne launches a kernel of one row, which has a block for each row tile, and the exchange of its sums.
 func launchDownOfOne[T any](q *cuda.Queue, o ExpertDown, suffix string, g cuda.Grid, args T) error {
 	g.X, g.Dependent = tilesOf(o.hidden()), tune.DependentLaunch
-	return launchSpreadOrThen(q, "reel_expert_down"+formats[o.Down.DType].kernel+suffix, g, math.MaxInt32, o.Spread, args)
+	return launchSpreadOrThen(q, "reel_expert_down"+formats[o.Down.DType].kernel+suffix, g, math.MaxInt32, o.Spread,
+		o.before, args)
 }
 
 // sum launches the kernel that adds up the results of each row's experts, and the exchange of the sums: in one kernel if
@@ -215,9 +219,5 @@ func (o ExpertDown) oneShared(q *cuda.Queue) int {
 		}
 		return shared
 	}
-	const partials = 4 * 16 * tileRows
-	if shared := o.Chosen.Used * (4*o.Down.Cols + partials); shared <= gemvShared {
-		return shared
-	}
-	return 0
+	return o.sharedOfOne()
 }

@@ -33,9 +33,6 @@ var (
 	wgmma104 = variant{"_wgmma104", 8, 104, 288, 1024 + 5*29696 + 66560}
 )
 
-// gemvShared is the dynamic shared memory, in bytes, that gemv may use on every GPU.
-const gemvShared = 94 << 10
-
 // persistent is how many persistent blocks per SM gemv and skinny8 launch; 0: one block per
 // unit. The op's kernels are compiled for the same numbers. A persistent block
 // prefetches the weights of its next unit while it finishes one. As measured (notes/few_rows.md) this

@@ -100,7 +100,7 @@ REEL_FIELD(AttendLatentArgs, rows, 132);
 REEL_FIELD(AttendLatentArgs, stages, 136);
 REEL_FIELD(AttendLatentArgs, shareMerge, 140);
 
-REEL_SIZE(AttendSpreadArgs<AttendArgs>, 328);
+REEL_SIZE(AttendSpreadArgs<AttendArgs>, 336);
 REEL_FIELD(AttendSpreadArgs<AttendArgs>, of, 0);
 REEL_FIELD(AttendSpreadArgs<AttendArgs>, to, 200);
 
@@ -308,11 +308,11 @@ REEL_FIELD(ExchangeArgs, ranks, 180);
 REEL_FIELD(ExchangeArgs, rank, 184);
 REEL_FIELD(ExchangeArgs, stride, 188);
 
-REEL_SIZE(ExchangePacketsArgs, 144);
+REEL_SIZE(ExchangePacketsArgs, 152);
 REEL_FIELD(ExchangePacketsArgs, part, 0);
 REEL_FIELD(ExchangePacketsArgs, to, 8);
-REEL_FIELD(ExchangePacketsArgs, stride, 136);
-REEL_FIELD(ExchangePacketsArgs, unused, 140);
+REEL_FIELD(ExchangePacketsArgs, stride, 144);
+REEL_FIELD(ExchangePacketsArgs, unused, 148);
 
 REEL_SIZE(ExpertDownArgs, 136);
 REEL_FIELD(ExpertDownArgs, w, 0);
@@ -348,7 +348,7 @@ REEL_FIELD(ExpertSumArgs, used, 28);
 REEL_FIELD(ExpertSumArgs, stores, 32);
 REEL_FIELD(ExpertSumArgs, unused, 36);
 
-REEL_SIZE(ExpertSumSpreadArgs, 168);
+REEL_SIZE(ExpertSumSpreadArgs, 176);
 REEL_FIELD(ExpertSumSpreadArgs, sum, 0);
 REEL_FIELD(ExpertSumSpreadArgs, to, 40);
 
@@ -560,12 +560,14 @@ REEL_FIELD(PackArgs, dst, 8);
 REEL_FIELD(PackArgs, rows, 16);
 REEL_FIELD(PackArgs, cols, 20);
 
-REEL_SIZE(Packets, 88);
+REEL_SIZE(Packets, 96);
 REEL_FIELD(Packets, inbox, 0);
 REEL_FIELD(Packets, count, 64);
 REEL_FIELD(Packets, progress, 72);
 REEL_FIELD(Packets, ranks, 80);
 REEL_FIELD(Packets, rank, 84);
+REEL_FIELD(Packets, ahead, 88);
+REEL_FIELD(Packets, unused, 92);
 
 REEL_SIZE(ProjectionArgs, 80);
 REEL_FIELD(ProjectionArgs, w, 0);
@@ -697,12 +699,12 @@ REEL_FIELD(RoundedParts, squares, 4);
 REEL_FIELD(RoundedParts, squares_at, 8);
 REEL_FIELD(RoundedParts, unused, 12);
 
-REEL_SIZE(RoundedPacketsArgs, 120);
+REEL_SIZE(RoundedPacketsArgs, 128);
 REEL_FIELD(RoundedPacketsArgs, rounded, 0);
 REEL_FIELD(RoundedPacketsArgs, packets, 8);
-REEL_FIELD(RoundedPacketsArgs, parts, 96);
-REEL_FIELD(RoundedPacketsArgs, first, 112);
-REEL_FIELD(RoundedPacketsArgs, pairs, 116);
+REEL_FIELD(RoundedPacketsArgs, parts, 104);
+REEL_FIELD(RoundedPacketsArgs, first, 120);
+REEL_FIELD(RoundedPacketsArgs, pairs, 124);
 
 REEL_SIZE(RoundPlacesArgs, 72);
 REEL_FIELD(RoundPlacesArgs, in, 0);
@@ -771,51 +773,63 @@ REEL_FIELD(SoftcapArgs, sample, 8);
 REEL_FIELD(SoftcapArgs, vocab, 16);
 REEL_FIELD(SoftcapArgs, limit, 20);
 
-REEL_SIZE(Spread, 128);
+REEL_SIZE(Spread, 136);
 REEL_FIELD(Spread, packets, 0);
-REEL_FIELD(Spread, all, 88);
-REEL_FIELD(Spread, x, 96);
-REEL_FIELD(Spread, bias, 104);
-REEL_FIELD(Spread, rows, 112);
-REEL_FIELD(Spread, width, 116);
-REEL_FIELD(Spread, part_cols, 120);
-REEL_FIELD(Spread, unused, 124);
+REEL_FIELD(Spread, all, 96);
+REEL_FIELD(Spread, x, 104);
+REEL_FIELD(Spread, bias, 112);
+REEL_FIELD(Spread, rows, 120);
+REEL_FIELD(Spread, width, 124);
+REEL_FIELD(Spread, part_cols, 128);
+REEL_FIELD(Spread, taken, 132);
 
-REEL_SIZE(SpreadArgs<ExpertDown>, 272);
+REEL_SIZE(SpreadArgs<ExpertDown>, 288);
 REEL_FIELD(SpreadArgs<ExpertDown>, op, 0);
 REEL_FIELD(SpreadArgs<ExpertDown>, to, 136);
-REEL_FIELD(SpreadArgs<ExpertDown>, receivers, 264);
-REEL_FIELD(SpreadArgs<ExpertDown>, unused, 268);
+REEL_FIELD(SpreadArgs<ExpertDown>, receivers, 272);
+REEL_FIELD(SpreadArgs<ExpertDown>, own, 276);
+REEL_FIELD(SpreadArgs<ExpertDown>, after, 280);
+REEL_FIELD(SpreadArgs<ExpertDown>, unused, 284);
 
-REEL_SIZE(SpreadArgs<ExpertGateUpOne>, 280);
+REEL_SIZE(SpreadArgs<ExpertGateUpOne>, 296);
 REEL_FIELD(SpreadArgs<ExpertGateUpOne>, op, 0);
 REEL_FIELD(SpreadArgs<ExpertGateUpOne>, to, 144);
-REEL_FIELD(SpreadArgs<ExpertGateUpOne>, receivers, 272);
-REEL_FIELD(SpreadArgs<ExpertGateUpOne>, unused, 276);
+REEL_FIELD(SpreadArgs<ExpertGateUpOne>, receivers, 280);
+REEL_FIELD(SpreadArgs<ExpertGateUpOne>, own, 284);
+REEL_FIELD(SpreadArgs<ExpertGateUpOne>, after, 288);
+REEL_FIELD(SpreadArgs<ExpertGateUpOne>, unused, 292);
 
-REEL_SIZE(SpreadCodesArgs<ExpertDown>, 352);
+REEL_SIZE(SpreadCodesArgs<ExpertDown>, 368);
 REEL_FIELD(SpreadCodesArgs<ExpertDown>, op, 0);
 REEL_FIELD(SpreadCodesArgs<ExpertDown>, to, 216);
-REEL_FIELD(SpreadCodesArgs<ExpertDown>, receivers, 344);
-REEL_FIELD(SpreadCodesArgs<ExpertDown>, unused, 348);
+REEL_FIELD(SpreadCodesArgs<ExpertDown>, receivers, 352);
+REEL_FIELD(SpreadCodesArgs<ExpertDown>, own, 356);
+REEL_FIELD(SpreadCodesArgs<ExpertDown>, after, 360);
+REEL_FIELD(SpreadCodesArgs<ExpertDown>, unused, 364);
 
-REEL_SIZE(SpreadCodesArgs<ExpertGateUpOne>, 360);
+REEL_SIZE(SpreadCodesArgs<ExpertGateUpOne>, 376);
 REEL_FIELD(SpreadCodesArgs<ExpertGateUpOne>, op, 0);
 REEL_FIELD(SpreadCodesArgs<ExpertGateUpOne>, to, 224);
-REEL_FIELD(SpreadCodesArgs<ExpertGateUpOne>, receivers, 352);
-REEL_FIELD(SpreadCodesArgs<ExpertGateUpOne>, unused, 356);
+REEL_FIELD(SpreadCodesArgs<ExpertGateUpOne>, receivers, 360);
+REEL_FIELD(SpreadCodesArgs<ExpertGateUpOne>, own, 364);
+REEL_FIELD(SpreadCodesArgs<ExpertGateUpOne>, after, 368);
+REEL_FIELD(SpreadCodesArgs<ExpertGateUpOne>, unused, 372);
 
-REEL_SIZE(SpreadArgs<GateUp>, 216);
+REEL_SIZE(SpreadArgs<GateUp>, 232);
 REEL_FIELD(SpreadArgs<GateUp>, op, 0);
 REEL_FIELD(SpreadArgs<GateUp>, to, 80);
-REEL_FIELD(SpreadArgs<GateUp>, receivers, 208);
-REEL_FIELD(SpreadArgs<GateUp>, unused, 212);
+REEL_FIELD(SpreadArgs<GateUp>, receivers, 216);
+REEL_FIELD(SpreadArgs<GateUp>, own, 220);
+REEL_FIELD(SpreadArgs<GateUp>, after, 224);
+REEL_FIELD(SpreadArgs<GateUp>, unused, 228);
 
-REEL_SIZE(SpreadArgs<Projection>, 216);
+REEL_SIZE(SpreadArgs<Projection>, 232);
 REEL_FIELD(SpreadArgs<Projection>, op, 0);
 REEL_FIELD(SpreadArgs<Projection>, to, 80);
-REEL_FIELD(SpreadArgs<Projection>, receivers, 208);
-REEL_FIELD(SpreadArgs<Projection>, unused, 212);
+REEL_FIELD(SpreadArgs<Projection>, receivers, 216);
+REEL_FIELD(SpreadArgs<Projection>, own, 220);
+REEL_FIELD(SpreadArgs<Projection>, after, 224);
+REEL_FIELD(SpreadArgs<Projection>, unused, 228);
 
 REEL_SIZE(StageArgs, 136);
 REEL_FIELD(StageArgs, ring, 0);
@@ -891,7 +905,7 @@ REEL_FIELD(WidthNormsArgs, eps, 36);
 
 REEL_SIZE(AttendDeferredArgs, 312);
 REEL_SIZE(AttendLogitsArgs<AttendDeferredArgs>, 328);
-REEL_SIZE(AttendSpreadArgs<AttendDeferredArgs>, 440);
+REEL_SIZE(AttendSpreadArgs<AttendDeferredArgs>, 448);
 REEL_SIZE(AttendFromArgs, 208);
 static_assert(sizeof(AttendArgs) == 200, "post and earliest follow the base");
 

@@ -109,21 +109,27 @@ func (g *ranksRig) spreadExperts(name string, m *ranksMixture) {
 	g.t.Helper()
 	n := m.rows * m.used * m.inner
 	inner := g.shared(n, 2)
-	m.down.In = inner[1]
+	m.down.In = inner[0]
+	exchange, adds, spread := m.spreadGates(inner[0]).Spread, m.spreadDown(m.x[0]).Spread, m.spreadDown(m.x[1])
+	taken, takes := m.spreadGates(inner[1]), spread
+	takes.In = inner[1]
+	takes.TakeFrom(&taken)
 	alike := func() {
 		g.must(g.s.Launch(m.route))
-		g.alike(name+": inner", inner, n, m.gates, m.spreadGates(inner[0]).Spread, m.spreadGates(inner[1]))
-		g.alike(name+": x", m.x, m.rows*m.hidden, m.down, m.spreadDown(m.x[0]).Spread, m.spreadDown(m.x[1]))
+		g.alike(name+": inner", inner, n, m.gates, exchange, m.spreadGates(inner[1]))
+		g.alike(name+": x", m.x, m.rows*m.hidden, m.down, adds, spread)
+		g.alike(name+": x, taken", m.x, m.rows*m.hidden, m.gates, exchange, taken, takes, m.down, adds)
 	}
 	alike()
 	if m.rows == 1 {
-		m.padding(name, inner[1])
+		m.padding(name, m.spreadGates(inner[1]), spread)
+		m.padding(name+", taken", taken, takes)
 		alike()
 	}
 }
 
 // padding launches the experts of a row that is none.
-func (m *ranksMixture) padding(name string, inner device.Buffer) {
+func (m *ranksMixture) padding(name string, gates kernels.ExpertGateUp, down kernels.ExpertDown) {
 	m.t.Helper()
 	was := make([]float32, m.hidden)
 	m.must(m.set.Read(0, bytesOf(was), m.x[1]))
@@ -131,8 +137,8 @@ func (m *ranksMixture) padding(name string, inner device.Buffer) {
 	route.RowIndex = m.load(func(int) []float32 { return []float32{math.Float32frombits(math.MaxUint32)} }) // -1
 	m.must(m.s.Launch(route))
 	for range 3 {
-		m.must(m.s.Launch(m.spreadGates(inner)))
-		m.must(m.s.Launch(m.spreadDown(m.x[1])))
+		m.must(m.s.Launch(gates))
+		m.must(m.s.Launch(down))
 	}
 	m.must(m.s.Synchronize())
 	m.compare(name+": x of padding", m.x[1], was)

@@ -162,8 +162,11 @@ template <class Op> constexpr int ROWS_AHEAD = Op::PERSISTENT_SKINNY == 2 ? 1 : 
 	REEL_GATHERED_OF(name##_f16_gathered, Op, F16)
 
 // The kernels of up to 8 rows whose results go to all ranks (gemm/spread.cuh), in an op that is not persistent in gemv.
+// That of one row has twice the weights in flight if no SM has two blocks: deep.
 #define REEL_SPREAD_OF(name, Op, D, U)                                                                      \
 	REEL_KERNEL(name##_gemv_spread, FEW_ROWS_THREADS, 2, (gemv_spread<Op, D, U>(a)),                        \
+	            const __grid_constant__ SpreadArgs<Op> a)                                                  \
+	REEL_KERNEL(name##_gemv_deep_spread, FEW_ROWS_THREADS, 1, (gemv_spread<Op, D, 2 * U>(a)),               \
 	            const __grid_constant__ SpreadArgs<Op> a)                                                  \
 	REEL_KERNEL(name##_skinny8_spread, FEW_ROWS_THREADS, SKINNY_BLOCKS<Op>,                                 \
 	            (skinny_spread<Op, D, 4, ROWS_AHEAD<Op>>(a)), const __grid_constant__ SpreadArgs<Op> a)

@@ -8,7 +8,9 @@
 template <class Op, class Args = typename Op::Args> struct SpreadArgs {
 	Args op;
 	Spread to;
-	int32_t receivers, unused;
+	int32_t receivers;
+	int32_t own, after; // columns of the input that this rank has computed, if others come as packets; else 0
+	int32_t unused;
 };
 
 // Spreading is an op that sends its results instead of storing them. Beside the members of gemm/product.cuh the op has
@@ -77,12 +79,7 @@ template <class Args> __device__ __forceinline__ bool receives(const Args &a) {
 	const int receiver = (int)blockIdx.x - ((int)gridDim.x - a.receivers);
 	if (receiver < 0) return false;
 	pdl_begin();
-	const uint32_t number = a.to.packets.number();
-	__syncthreads();
-	if (receiver > 0 && threadIdx.x == 0) a.to.packets.begun();
-	a.to.template receive<8>(number, receiver * blockDim.x + threadIdx.x, a.receivers * blockDim.x);
-	__syncthreads();
-	if (receiver == 0 && threadIdx.x == 0) a.to.packets.end(number, gridDim.x - 1);
+	a.to.template receive_all<8>(receiver, a.receivers, gridDim.x);
 	return true;
 }
 
@@ -90,6 +87,7 @@ template <class Args> __device__ __forceinline__ bool receives(const Args &a) {
 template <class Args, class Compute> __device__ __forceinline__ void spread(const Args &a, Compute compute) {
 	if (receives(a)) return;
 	compute();
+	if (a.to.taken) return;
 	__syncthreads(); // all threads know the number
 	if (threadIdx.x == 0) a.to.packets.begun();
 }

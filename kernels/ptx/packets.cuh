@@ -17,8 +17,9 @@ struct Packets {
 	uint32_t *count;             // [2]: exchanges by packets so far, and blocks of this one that have begun it
 	uint32_t *progress;          // [ranks][PROGRESS_WORDS], pinned
 	int32_t ranks, rank;
+	int32_t ahead, unused; // exchanges that are not counted yet: this kernel takes what the one before has sent
 
-	__device__ __forceinline__ uint32_t number() const { return *reinterpret_cast<volatile uint32_t *>(count) + 1; }
+	__device__ __forceinline__ uint32_t number() const { return *reinterpret_cast<volatile uint32_t *>(count) + 1 + ahead; }
 	static __device__ __forceinline__ size_t place(uint32_t number, int i) { return number % 2 * PACKETS + i; }
 
 	// send gives all others word i of an exchange.
@@ -62,17 +63,44 @@ struct Packets {
 		}
 	}
 
+	// pairs loads N pairs of words of the row x, those at `at`, at+apart, …: columns `own` to after-1 from memory, others
+	// from packets of an exchange, in which x begins at word `first`. The row has n columns; missing pairs stay as they are.
+	template <int N> __device__ __forceinline__ void pairs(float2 (&v)[N], uint32_t number, const float *x, int own,
+		int after, int first, int at, int apart, int n) const {
+		ulonglong2 seen[N];
+#pragma unroll
+		for (int i = 0; i < N; i++) {
+			const int column = at + i * apart;
+			if (column >= n) continue;
+			if (column >= own && column < after)
+				v[i] = *reinterpret_cast<const float2 *>(x + column);
+			else
+				seen[i] = look(inbox[rank] + place(number, first + column));
+		}
+#pragma unroll
+		for (int i = 0; i < N; i++) {
+			const int column = at + i * apart;
+			if (column >= n || column >= own && column < after) continue;
+			while ((uint32_t)(seen[i].x >> 32) != number || (uint32_t)(seen[i].y >> 32) != number)
+				seen[i] = look(inbox[rank] + place(number, first + column));
+			v[i] = {__uint_as_float((uint32_t)seen[i].x), __uint_as_float((uint32_t)seen[i].y)};
+		}
+	}
+
 	// begun counts a block that knows the number. One thread calls it.
 	__device__ __forceinline__ void begun() const {
 		asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(count + 1) : "memory");
 	}
-	// end ends the exchange when so many blocks have begun it. One thread calls it.
-	__device__ __forceinline__ void end(uint32_t number, uint32_t blocks) const {
+	// await_begun returns when so many blocks have begun the exchange.
+	__device__ __forceinline__ void await_begun(uint32_t blocks) const {
 		uint32_t seen;
 		do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(count + 1) : "memory");
 		while (seen != blocks);
+	}
+	// end ends the exchange, which all blocks have begun. One thread calls it.
+	__device__ __forceinline__ void end(uint32_t number) const {
 		count[1] = 0, count[0] = number;
-		if (number % PROGRESS_EVERY == 0)
+		if (number % PROGRESS_EVERY <= ahead)
 			*reinterpret_cast<volatile uint32_t *>(progress + rank * PROGRESS_WORDS + 1) = number;
 	}
 };
@@ -84,11 +112,25 @@ struct Spread {
 	float *all;        // out: [rows][width], or null if there is x
 	float *x;          // in and out: [rows][width], or null
 	const float *bias; // [width], or null
-	int32_t rows, width, part_cols, unused;
+	int32_t rows, width, part_cols;
+	int32_t taken; // the next kernel takes the packets, and nobody stores them
 
 	__device__ __forceinline__ int begin(int rank) const { return min(rank * part_cols, width); }
 	__device__ __forceinline__ int start(int rank) const { return min(rank * part_cols, width - part_cols); }
 
+	// receive_all is receive in the block-th of `blocks` blocks, which do nothing else. The last warp of the first one waits
+	// meanwhile until all others of the grid have begun the exchange, and ends it.
+	template <int N> __device__ __forceinline__ void receive_all(int block, int blocks, uint32_t grid) const {
+		const uint32_t number = packets.number();
+		const int threads = blockDim.x - 32, waiting = threadIdx.x == threads;
+		__syncthreads(); // all threads know the number
+		if (waiting && block > 0) packets.begun();
+		if (waiting && block == 0) packets.await_begun(grid - 1);
+		if (threadIdx.x < threads) receive<N>(number, block * threads + threadIdx.x, blocks * threads);
+		if (block > 0) return;
+		__syncthreads();
+		if (waiting) packets.end(number);
+	}
 	// receive stores what others have sent, with `threads` threads of which this is one. Part sizes are even.
 	template <int N> __device__ __forceinline__ void receive(uint32_t number, int thread, int threads) const {
 		const int own = begin(packets.rank), after = begin(packets.rank + 1), pairs = (width - (after - own)) / 2;
@@ -124,6 +166,8 @@ template <class Value> __device__ __forceinline__ void exchange_packets(const Sp
 	__syncthreads(); // all threads know the number
 	if (blockIdx.x > 0 && threadIdx.x == 0) to.packets.begun();
 	to.receive<4>(number, first, step);
+	if (blockIdx.x > 0) return;
+	if (threadIdx.x == 0) to.packets.await_begun(gridDim.x - 1);
 	__syncthreads();
-	if (blockIdx.x == 0 && threadIdx.x == 0) to.packets.end(number, gridDim.x - 1);
+	if (threadIdx.x == 0) to.packets.end(number);
 }

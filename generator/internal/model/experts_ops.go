@@ -57,16 +57,17 @@ func (p *pass) sampledExperts(i int) {
 	route.X, route.RowIndex, route.T = s.sampledX, s.sampledIndex, p.Samples
 	gateUp.X, gateUp.RowIndex, gateUp.T, gateUp.Class = s.sampledX, s.sampledIndex, p.Samples, kernels.Decode
 	down.X, down.RowIndex, down.T, down.Class = s.sampledX, s.sampledIndex, p.Samples, kernels.Decode
+	gateUp, down = p.expertParts(gateUp, down)
 	p.launch(route)
-	p.expertGates(gateUp)
+	p.launch(gateUp)
 	if s.sharedInner.Bytes() == 0 {
-		p.expertsDown(down)
+		p.launch(down)
 		return
 	}
 	w, sharedGateUp, sharedDown := &p.model.layers[i].shared, p.sampledGateUp(i), p.sampledDownProjection(i)
 	sharedGateUp.Gate, sharedGateUp.Up, sharedGateUp.Out = w.gate, w.up, s.own.sharedInner
 	sharedDown.W, sharedDown.In = w.down, s.sharedInner
 	p.launch(sharedGateUp)
-	p.expertsDown(down)
+	p.launch(down)
 	p.sharedDown(sharedDown, p.Samples)
 }

@@ -168,12 +168,20 @@ func (p *pass) gateUpParts(op kernels.GateUp) {
 	p.launch(op)
 }
 
-// expertGates launches the gates of the experts, and gives all ranks their results.
-func (p *pass) expertGates(op kernels.ExpertGateUp) {
-	if e := p.model.Config.Experts; p.model.Config.ranks() > 1 {
-		op.Spread = p.exchangeOf(op.Out, p.memory.inner, op.T*e.Used, e.Inner)
+// expertParts returns both halves of the experts, each with the exchange that gives all ranks its results, if there are
+// several.
+func (p *pass) expertParts(gates kernels.ExpertGateUp, down kernels.ExpertDown) (kernels.ExpertGateUp, kernels.ExpertDown) {
+	s, c := p.memory, p.model.Config
+	if c.ranks() == 1 {
+		return gates, down
 	}
-	p.launch(op)
+	gates.Spread = p.exchangeOf(gates.Out, s.inner, gates.T*c.Experts.Used, c.Experts.Inner)
+	x := down.X
+	down.X, down.Store = s.own.branch, true
+	down.Spread = p.exchangeOf(down.X, s.own.gathered[1], down.T, c.Hidden)
+	down.Spread.X = x
+	down.TakeFrom(&gates)
+	return gates, down
 }
 
 // sharedDown launches the down projection of the experts that all rows share. Its exchange comes between two that write
@@ -207,17 +215,6 @@ func (p *pass) projectParts(op kernels.Projection, add *kernels.AddNorm) {
 		add.Branch = gathered
 		p.launch(*add)
 	}
-}
-
-// expertsDown launches the second half of the experts, whose results each rank has some columns of.
-func (p *pass) expertsDown(op kernels.ExpertDown) {
-	if s, c := p.memory, p.model.Config; c.ranks() > 1 {
-		x := op.X
-		op.X, op.Store = s.own.branch, true
-		op.Spread = p.exchangeOf(op.X, s.own.gathered[1], op.T, c.Hidden)
-		op.Spread.X = x
-	}
-	p.launch(op)
 }
 
 // canHandParts reports whether ranks hand parts of rounded rows over in a prefill pass. Then all products of all layers
