@@ -1,13 +1,19 @@
 #include "gemm/route.cuh"
 
+// live_of returns how many of n rows from `first` on exist. Padding comes last.
+__device__ __forceinline__ int live_of(const RouteArgs &a, int first, int n) {
+	int live = min(n, a.T - first);
+	while (live > 0 && a.rows && a.rows[first + live - 1] < 0) live--;
+	return live;
+}
+
 // route: a block computes the logits of 8·EXPERTS experts for ROWS rows. The last block of these rows chooses.
 template <int ROWS, int EXPERTS, int EACH> __device__ __forceinline__ void route(const RouteArgs &a) {
 	const int first = blockIdx.y * ROWS, warp = threadIdx.x / 32, expert = (blockIdx.x * ROUTE_WARPS + warp) * EXPERTS;
 	const RouteLogits<ROWS, EXPERTS> logits(a, expert);
 	pdl_launch_dependents();
 	pdl_wait_rows();
-	int live = min(ROWS, a.T - first);
-	while (live > 0 && a.rows && a.rows[first + live - 1] < 0) live--;
+	const int live = live_of(a, first, ROWS);
 	if (live == 0) {
 		if (a.count && threadIdx.x == 0) *a.count = 0;
 		return;
@@ -19,6 +25,22 @@ template <int ROWS, int EXPERTS, int EACH> __device__ __forceinline__ void route
 	if (threadIdx.x == 0) last = increment_wrapping(a.arrivals + first, gridDim.x - 1) == gridDim.x - 1;
 	__syncthreads();
 	if (last && warp < live) route_store(a, first + warp, route_choose<EACH>(a, first + warp));
+}
+
+// route_logits computes them alone, for the kernels that choose (group.cu, experts_row.cuh).
+template <int ROWS> __device__ __forceinline__ void route_logits(const RouteArgs &a) {
+	const int first = blockIdx.y * ROWS, expert = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+	const RouteLogits<ROWS, 1> logits(a, expert);
+	pdl_launch_dependents();
+	pdl_wait_rows();
+	const int live = live_of(a, first, ROWS);
+	if (live > 0 && expert < a.experts) logits.run(first, live);
+}
+extern "C" __global__ void __launch_bounds__(ROUTE_WARPS * 32, 1) reel_route1_logits(const __grid_constant__ RouteArgs a) {
+	route_logits<1>(a);
+}
+extern "C" __global__ void __launch_bounds__(ROUTE_WARPS * 32) reel_route4_logits(const __grid_constant__ RouteArgs a) {
+	route_logits<4>(a);
 }
 
 #define REEL_ROUTE(name, ROWS, EXPERTS, EACH, ...)                                                  \

@@ -192,72 +192,95 @@ struct Choice {
 	float weight;
 };
 
-// route_choose chooses the experts of row t from its logits, in one warp.
-template <int EACH> __device__ __forceinline__ Choice route_choose(const RouteArgs &a, int t) {
-	const int lane = threadIdx.x % 32;
-	float score[EACH], choice[EACH], most = NOT_CHOSEN, sum = 0;
+// RouteScores are the scores of a row's experts in a warp, of which a lane has those of its number, of 32 more and so on.
+template <int EACH> struct RouteScores {
+	const RouteArgs &a;
+	const int lane;
+	float score[EACH]; // logits at first
+
+	__device__ __forceinline__ RouteScores(const RouteArgs &a, int t) : a(a), lane(threadIdx.x % 32) {
 #pragma unroll
-	for (int i = 0; i < EACH; i++) {
-		const int e = i * 32 + lane;
-		score[i] = e < a.experts ? __ldcg(a.logits + (size_t)t * a.experts + e) : NOT_CHOSEN;
-		choice[i] = score[i];
-		most = fmaxf(most, score[i]);
+		for (int i = 0; i < EACH; i++)
+			score[i] = exists(i) ? __ldcg(a.logits + (size_t)t * a.experts + expert(i)) : NOT_CHOSEN;
 	}
-	most = warp_max(most);
-	if (a.scoring == SOFTMAX_OF_ALL) {
+	__device__ __forceinline__ int expert(int i) const { return i * 32 + lane; }
+	__device__ __forceinline__ bool exists(int i) const { return expert(i) < a.experts; }
+
+	// make makes scores of logits.
+	__device__ __forceinline__ void make() {
+		if (a.scoring == SOFTMAX_OF_ALL) {
+			float most = NOT_CHOSEN, sum = 0;
+#pragma unroll
+			for (int i = 0; i < EACH; i++) most = fmaxf(most, score[i]);
+			most = warp_max(most);
+#pragma unroll
+			for (int i = 0; i < EACH; i++) {
+				score[i] = exists(i) ? expf(__fsub_rn(score[i], most)) : 0;
+				sum = __fadd_rn(sum, score[i]);
+			}
+			sum = warp_sum(sum);
+#pragma unroll
+			for (int i = 0; i < EACH; i++) score[i] = __fdiv_rn(score[i], sum);
+		} else if (a.scoring == SIGMOID) {
+#pragma unroll
+			for (int i = 0; i < EACH; i++) score[i] = __fdiv_rn(1.f, __fadd_rn(1.f, expf(-score[i])));
+		}
+	}
+	// keys returns keys that rise with the values by which experts are chosen, scores or logits, as Best does: what is not
+	// a number is above NOT_CHOSEN, and below all numbers. No expert that does not exist is above 0.
+	__device__ __forceinline__ void keys(uint32_t (&key)[EACH]) const {
+		float choice[EACH];
 #pragma unroll
 		for (int i = 0; i < EACH; i++) {
-			score[i] = i * 32 + lane < a.experts ? expf(__fsub_rn(score[i], most)) : 0;
-			sum = __fadd_rn(sum, score[i]);
+			choice[i] = score[i];
+			if (a.choice && exists(i)) choice[i] = __fadd_rn(choice[i], a.choice[expert(i)]);
 		}
-		sum = warp_sum(sum);
+		if (a.groups > 1) keep_groups(a, choice);
 #pragma unroll
-		for (int i = 0; i < EACH; i++) score[i] = __fdiv_rn(score[i], sum);
-	} else if (a.scoring == SIGMOID) {
-#pragma unroll
-		for (int i = 0; i < EACH; i++) score[i] = __fdiv_rn(1.f, __fadd_rn(1.f, expf(-score[i])));
+		for (int i = 0; i < EACH; i++) {
+			const uint32_t bits = __float_as_uint(__fadd_rn(choice[i], 0.f)); // one zero of two
+			key[i] = choice[i] != choice[i] ? 1 : choice[i] > NOT_CHOSEN ? bits ^ (bits >> 31 ? ~0u : 1u << 31) : 0;
+			if (!exists(i)) key[i] = 0;
+		}
 	}
-#pragma unroll
-	for (int i = 0; i < EACH; i++) {
-		const int e = i * 32 + lane;
-		if (e >= a.experts) continue;
-		if (a.byScore) choice[i] = score[i];
-		if (a.choice) choice[i] = __fadd_rn(choice[i], a.choice[e]);
+	// weight returns the weight of the expert of rank `lane`, which has that score.
+	__device__ __forceinline__ float weight(float weight) const {
+		const bool rank = lane < a.used;
+		if (a.scoring == SOFTMAX_OF_CHOSEN) {
+			const float top = warp_max(rank ? weight : NOT_CHOSEN);
+			weight = rank ? expf(__fsub_rn(weight, top)) : 0;
+			weight = __fdiv_rn(weight, warp_sum(weight));
+		}
+		if (a.normalise) weight = __fdiv_rn(weight, warp_sum(rank ? weight : 0));
+		return __fmul_rn(weight, a.scale);
 	}
-	if (a.groups > 1) keep_groups(a, choice);
-	// A key rises with its value as Best does: what is not a number is above NOT_CHOSEN, and below all numbers.
+};
+
+// route_choose chooses the experts of row t from its logits, in one warp.
+template <int EACH> __device__ __forceinline__ Choice route_choose(const RouteArgs &a, int t) {
+	RouteScores<EACH> s(a, t);
 	uint32_t key[EACH];
-#pragma unroll
-	for (int i = 0; i < EACH; i++) {
-		const uint32_t bits = __float_as_uint(__fadd_rn(choice[i], 0.f)); // one zero of two
-		key[i] = choice[i] != choice[i] ? 1 : choice[i] > NOT_CHOSEN ? bits ^ (bits >> 31 ? ~0u : 1u << 31) : 0;
-		if (i * 32 + lane >= a.experts) key[i] = 0;
-	}
+	if (a.byScore) s.make();
+	s.keys(key);
+	if (!a.byScore) s.make();
 	float weight = 0; // of rank `lane`
 	int id = 0;
 	for (int k = 0; k < a.used; k++) {
 		uint32_t mine = 0;
-		int index = lane;
+		int index = s.lane;
 #pragma unroll
 		for (int i = 0; i < EACH; i++)
-			if (key[i] > mine) mine = key[i], index = i * 32 + lane;
+			if (key[i] > mine) mine = key[i], index = s.expert(i);
 		const uint32_t best = __reduce_max_sync(~0u, mine);
 		const int chosen = min((int)__reduce_min_sync(~0u, mine == best ? index : MOST_EXPERTS), a.experts - 1);
 		float v = 0;
 #pragma unroll
 		for (int i = 0; i < EACH; i++)
-			if (i * 32 + lane == chosen) v = score[i], key[i] = 0;
+			if (s.expert(i) == chosen) v = s.score[i], key[i] = 0;
 		v = __shfl_sync(~0u, v, chosen % 32);
-		if (lane == k) weight = v, id = chosen;
+		if (s.lane == k) weight = v, id = chosen;
 	}
-	const bool rank = lane < a.used;
-	if (a.scoring == SOFTMAX_OF_CHOSEN) {
-		const float top = warp_max(rank ? weight : NOT_CHOSEN);
-		weight = rank ? expf(__fsub_rn(weight, top)) : 0;
-		weight = __fdiv_rn(weight, warp_sum(weight));
-	}
-	if (a.normalise) weight = __fdiv_rn(weight, warp_sum(rank ? weight : 0));
-	return {id, __fmul_rn(weight, a.scale)};
+	return {id, s.weight(weight)};
 }
 
 // route_store stores the choice of row t, and the segments of a step of one row.

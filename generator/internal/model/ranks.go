@@ -170,9 +170,8 @@ func (p *pass) gateUpParts(op kernels.GateUp) {
 
 // expertGates launches the gates of the experts, and gives all ranks their results.
 func (p *pass) expertGates(op kernels.ExpertGateUp) {
-	if e := p.model.Config.Experts; p.model.Config.ranks() > 1 {
-		op.Spread = p.exchangeOf(op.Out, p.memory.inner, op.T*e.Used, e.Inner)
-	}
+	e := p.model.Config.Experts
+	op.Spread = p.exchangeOf(op.Out, p.memory.inner, op.T*e.Used, e.Inner)
 	p.launch(op)
 }
 
@@ -211,12 +210,10 @@ func (p *pass) projectParts(op kernels.Projection, add *kernels.AddNorm) {
 
 // expertsDown launches the second half of the experts, whose results each rank has some columns of.
 func (p *pass) expertsDown(op kernels.ExpertDown) {
-	if s, c := p.memory, p.model.Config; c.ranks() > 1 {
-		x := op.X
-		op.X, op.Store = s.own.branch, true
-		op.Spread = p.exchangeOf(op.X, s.own.gathered[1], op.T, c.Hidden)
-		op.Spread.X = x
-	}
+	s, c, x := p.memory, p.model.Config, op.X
+	op.X, op.Store = s.own.branch, true
+	op.Spread = p.exchangeOf(op.X, s.own.gathered[1], op.T, c.Hidden)
+	op.Spread.X = x
 	p.launch(op)
 }
 
