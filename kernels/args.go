@@ -258,6 +258,21 @@ type expertDownArgs struct {
 	stores, _    int32
 }
 
+// chooseArgs mirrors ChooseArgs of group.cu.
+type chooseArgs struct {
+	route routeArgs
+	group groupArgs
+}
+
+// expertsArgs mirrors ExpertsArgs of gemm/experts_row.cuh.
+type expertsArgs struct {
+	gates         expertGateUpArgs
+	down          expertDownArgs
+	route         routeArgs
+	arrivals      uint64
+	stages, stage int32
+}
+
 // groupPlacesArgs mirrors GroupPlacesArgs of experts_prefill.cu.
 type groupPlacesArgs struct {
 	ids, count, tiles, place, slot uint64

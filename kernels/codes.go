@@ -10,7 +10,8 @@ import "encoding/binary"
 // h (0: l/4, 1: l/4+8) go to half e%2 of register e/2·2+h. A quarter is:
 //
 //   - of codes of 4 or 5 bits, first the low four bits, [32 lanes][4 steps] words: register r's are at bits 4r and
-//     16+4r, halves 0 and 1. With lookups by byte they are at nibbles e/2·4 + e%2·2 + h instead;
+//     16+4r, halves 0 and 1. With lookups by byte they are at nibbles e/2·4 + e%2·2 + h instead; with signs apart the
+//     highest bits of registers 0 to 3 are at 15, 12, 13 and 14 of a half, and the others from 6, 3, 0 and 9 on;
 //   - of 5 bits, then [32 lanes] words: the high bits are at bits half·16 + step·4 + register;
 //   - of 6 bits, [32 lanes][4 steps] words with the codes of registers 0 and 1 at bits half·16 + register·6 and the low
 //     four bits of register 3's at half·16 + 12, then [32 lanes][2] words for steps 2w and 2w+1: register 2's code at
@@ -19,11 +20,20 @@ import "encoding/binary"
 //
 // Codes and scales of rows and columns past the last are zero bytes.
 
+// nibbleOrder is where words of a quarter have the low four bits of codes.
+type nibbleOrder uint8
+
+const (
+	byRegister nibbleOrder = iota
+	forLookups
+	signsApart
+)
+
 // brick is how bricks of a format are made.
 type brick struct {
-	columns    int  // of a brick: 64, 128 or 256
-	bits       int  // of a code: 4, 5, 6 or 8
-	lookup     bool // nibbles are in the order for lookups by byte
+	columns    int // of a brick: 64, 128 or 256
+	bits       int // of a code: 4, 5, 6 or 8
+	order      nibbleOrder
 	scaleBytes int
 	code       func(row []byte, column int) byte
 	// scales writes the scales of one of the 16 rows. blocks are those of the row that the brick covers; at the end of
@@ -42,8 +52,8 @@ var bricks = [...]brick{
 	Q4_K:   {columns: 256, bits: 4, scaleBytes: 320, code: codeQ4_K, scales: scalesOfK},
 	Q5_K:   {columns: 256, bits: 5, scaleBytes: 320, code: codeQ5_K, scales: scalesOfK},
 	Q6_K:   {columns: 256, bits: 6, scaleBytes: 288, code: codeQ6_K, scales: scalesOfQ6_K},
-	IQ4_XS: {columns: 256, bits: 4, lookup: true, scaleBytes: 160, code: codeIQ4_XS, scales: scalesOfIQ4_XS},
-	MXFP4:  {columns: 64, bits: 4, scaleBytes: 32, code: nibbleOf(17, 1), scales: exponents},
+	IQ4_XS: {columns: 256, bits: 4, order: forLookups, scaleBytes: 160, code: codeIQ4_XS, scales: scalesOfIQ4_XS},
+	MXFP4:  {columns: 64, bits: 4, order: signsApart, scaleBytes: 32, code: nibbleOf(17, 1), scales: exponents},
 
 	F8:     {columns: 128, bits: 8, scaleBytes: 64, code: codeF8, scales: scalesOfF8},
 	G4_32:  {columns: 64, bits: 4, scaleBytes: 160, code: codeG4(32), scales: scalesAndZeros(32, 2)},
@@ -75,13 +85,24 @@ func (b *brick) put(quarter []byte, row, column int, code byte) {
 		return
 	}
 	nibble := register + 4*half
-	if b.lookup {
+	switch b.order {
+	case forLookups:
 		nibble = e/2*4 + half*2 + h
+	case signsApart:
+		putSignApart(quarter[lane*16+step*4+half*2:], register, code)
+		return
 	}
 	quarter[lane*16+step*4+nibble/2] |= code & 15 << (nibble % 2 * 4)
 	if bit := half*16 + step*4 + register; b.bits == 5 {
 		quarter[512+lane*4+bit/8] |= code >> 4 << (bit % 8)
 	}
+}
+
+// putSignApart stores a code in a half of a word.
+func putSignApart(half []byte, register int, code byte) {
+	sign, rest := [...]int{15, 12, 13, 14}[register], [...]int{6, 3, 0, 9}[register]
+	bits := binary.LittleEndian.Uint16(half) | uint16(code)>>3<<sign | uint16(code)&7<<rest
+	binary.LittleEndian.PutUint16(half, bits)
 }
 
 // putSix stores a code of six bits.

@@ -13,7 +13,7 @@ import (
 
 // unpackQuarter returns the codes [16 rows][64 columns] of a quarter, register by register as kernels take them
 // (kernels/gemm/formats.cuh).
-func unpackQuarter(quarter []byte, bits int, lookup bool) (codes [16][64]int) {
+func unpackQuarter(quarter []byte, bits int, order nibbleOrder) (codes [16][64]int) {
 	word := func(at int) uint32 { return binary.LittleEndian.Uint32(quarter[at:]) }
 	for lane := range 32 {
 		for step := range 4 {
@@ -23,7 +23,10 @@ func unpackQuarter(quarter []byte, bits int, lookup bool) (codes [16][64]int) {
 				switch {
 				case bits == 8:
 					registers[r] = word(step/2*512+lane*16+step%2*8+r/2*4) >> (r % 2 * 8) & 0x00ff00ff
-				case lookup: // eight bytes, of which a register takes every second
+				case order == signsApart:
+					signs, rest := low>>[...]int{15, 12, 13, 14}[r], low>>[...]int{6, 3, 0, 9}[r]
+					registers[r] = signs&0x00010001<<3 | rest&0x00070007
+				case order == forLookups: // eight bytes, of which a register takes every second
 					half := low >> (r / 2 * 16)
 					registers[r] = half>>(r%2*4)&15 | half>>(r%2*4+8)&15<<16
 				case bits == 6:
@@ -104,7 +107,7 @@ func unpack(d DType, packed []byte, rows, cols int) [][]float32 {
 		tile, first := i/b.count(cols)*tileRows, i%b.count(cols)*b.columns
 		scales := packed[b.bytes()-b.scaleBytes : b.bytes()]
 		for c := range b.columns {
-			codes := unpackQuarter(packed[c/64*b.quarterBytes():], b.bits, b.lookup)
+			codes := unpackQuarter(packed[c/64*b.quarterBytes():], b.bits, b.order)
 			for r := range tileRows {
 				values[tile+r][first+c] = codesOf[d](scales, r, c, codes[r][c%64])
 			}

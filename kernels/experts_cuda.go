@@ -80,26 +80,39 @@ func (o ExpertGateUp) CUDA(q *cuda.Queue) error {
 	if o.Gate.DType != o.Up.DType {
 		return fmt.Errorf("%w: gates and ups of experts in two formats", device.ErrBadShape)
 	}
-	linear := -math.Log2E
-	if o.Limit > 0 {
-		linear *= clampedSlope
-	}
-	if done, err := o.grouped(q, float32(linear)); done || err != nil {
+	if done, err := o.grouped(q, o.linear()); done || err != nil {
 		return o.Spread.after(q, err)
 	}
 	if err := o.Chosen.sortPlaces(q, o.RowIndex, o.T); err != nil {
 		return err
 	}
-	args := expertGateUpArgs{gate: q.Address(o.Gate.Data), up: q.Address(o.Up.Data), gateBias: q.Address(o.GateBias),
-		upBias: q.Address(o.UpBias), in: activations{x: q.Address(o.X), norm: q.Address(o.Norm),
-			cols: int32(o.Gate.Cols), eps: o.Eps}, out: q.Address(o.Out), chosen: o.Chosen.segmentArgs(q, o.T),
-		linear: float32(linear), limit: o.Limit, inner: int32(o.inner())}
+	return o.ofSegments(q)
+}
+
+// ofSegments launches the product for places that are sorted.
+func (o ExpertGateUp) ofSegments(q *cuda.Queue) error {
+	args := o.args(q)
 	p := expertLaunch{name: "reel_expert_gateup", w: o.Gate, cols: o.Gate.Cols, units: tilesOf(o.inner()), tiles: 2,
 		T: o.T, chosen: o.Chosen}
 	if done, err := p.gatesOfOne(q, args, o.Spread); done || err != nil {
 		return err
 	}
 	return o.Spread.after(q, launchExperts(q, p, args))
+}
+
+// linear returns the factor of a gate in the exponent of its sigmoid, to base 2.
+func (o ExpertGateUp) linear() float32 {
+	if o.Limit > 0 {
+		return -math.Log2E * clampedSlope
+	}
+	return -math.Log2E
+}
+
+func (o ExpertGateUp) args(q *cuda.Queue) expertGateUpArgs {
+	return expertGateUpArgs{gate: q.Address(o.Gate.Data), up: q.Address(o.Up.Data), gateBias: q.Address(o.GateBias),
+		upBias: q.Address(o.UpBias), in: activations{x: q.Address(o.X), norm: q.Address(o.Norm),
+			cols: int32(o.Gate.Cols), eps: o.Eps}, out: q.Address(o.Out), chosen: o.Chosen.segmentArgs(q, o.T),
+		linear: o.linear(), limit: o.Limit, inner: int32(o.inner())}
 }
 
 // gatesOfOne launches the kernel for one row, whose blocks take units of all its experts in turn, and the exchange of its
@@ -143,10 +156,7 @@ func (o ExpertDown) CUDA(q *cuda.Queue) error {
 	if err := checkBuffers(need{"results", o.Workspace.Results, o.T * o.Chosen.Used * hidden}); err != nil {
 		return err
 	}
-	args := expertDownArgs{w: q.Address(o.Down.Data), bias: q.Address(o.Bias),
-		in: activations{x: q.Address(o.In), cols: int32(o.Down.Cols)}, results: q.Address(o.Workspace.Results),
-		x: q.Address(o.X), chosen: o.Chosen.segmentArgs(q, o.T), hidden: int32(hidden), used: int32(o.Chosen.Used),
-		stores: flag(o.Store)}
+	args := o.args(q)
 	if done, err := o.ringOfOne(q, args); done || err != nil {
 		return err
 	}
@@ -182,6 +192,13 @@ func (o ExpertDown) sum(q *cuda.Queue, args expertSumArgs) error {
 	}
 	g.X, g.Y, g.Threads = splitsOf(int(args.cols), 4*elementThreads), o.T, elementThreads
 	return o.Spread.after(q, cuda.Launch(q, "reel_expert_sum", g, args))
+}
+
+func (o ExpertDown) args(q *cuda.Queue) expertDownArgs {
+	return expertDownArgs{w: q.Address(o.Down.Data), bias: q.Address(o.Bias),
+		in: activations{x: q.Address(o.In), cols: int32(o.Down.Cols)}, results: q.Address(o.Workspace.Results),
+		x: q.Address(o.X), chosen: o.Chosen.segmentArgs(q, o.T), hidden: int32(o.hidden()), used: int32(o.Chosen.Used),
+		stores: flag(o.Store)}
 }
 
 // ringOfOne launches the kernel of one row with a ring, if there is one row over quantised weights and it fits.

@@ -156,7 +156,11 @@ template <class F> __device__ __forceinline__ void put_code(uint32_t (&low)[8], 
 		}
 		return;
 	}
-	low[step] |= (code & 15) << (F::Code::LOOKUP ? e / 2 * 4 + half * 2 + h : r + 4 * half) * 4;
+	if constexpr (F::Code::ORDER == SIGNS_APART) {
+		low[step] |= (code >> 3 << E2M1::sign_at(r) | (code & 7) << E2M1::rest_at(r)) << half * 16;
+		return;
+	}
+	low[step] |= (code & 15) << (F::Code::ORDER == FOR_LOOKUPS ? e / 2 * 4 + half * 2 + h : r + 4 * half) * 4;
 	if (BITS == 5) high[0] |= code >> 4 << half * 16 + step * 4 + r;
 }
 

@@ -1,264 +1,10 @@
-#include "gemm/operands.cuh"
+#include "gemm/route.cuh"
 
-// RouteArgs: the fields of Route in kernels/route.go.
-struct RouteArgs {
-	const float *x, *norm;        // [T][hidden]; [hidden]
-	const int32_t *rows;          // [T], or null; -1: no row
-	const float *router;          // [experts][hidden]
-	const float *bias, *choice;   // [experts], or null
-	float *logits;                // [T][experts]
-	unsigned *arrivals;           // [T]: 0 between launches
-	int32_t *ids;                 // out: [T][used]
-	float *weights;               // out: [T][used]
-	int32_t T, hidden, experts, used;
-	int32_t groups, groupsUsed;   // groups: 0 or 1 for none
-	int32_t bestTwo, scoring;     // scoring: that of kernels/route.go
-	int32_t normalise, byScore;   // byScore: experts are chosen by scores, not by logits
-	float scale, eps;
-	// Of a step of one row, whose segments are its ranks; else null, and reel_group makes the segments.
-	int32_t *count, *expert, *place, *row;
-};
-
-enum Scoring { SOFTMAX_OF_ALL, SIGMOID, SOFTMAX_OF_CHOSEN };
-constexpr int ROUTE_WARPS = 8;                      // of a block: one expert each, then one row each
-constexpr int SEGMENT_PLACES = 8;                      // places of a segment in steps of few rows
-constexpr int MOST_EXPERTS = 1024; // of which a lane has EACH, those of its number, of 32 more and so on
-constexpr float NOT_CHOSEN = -__builtin_huge_valf();
-
-// Best is a value and its index. Of equal values the smaller index is better. What is not a number is worse than all
-// numbers, and better than NOT_CHOSEN, so that a row of such values has experts too, and different ones.
-struct Best {
-	float value;
-	int index;
-
-	__device__ __forceinline__ void take(float v, int i) {
-		const int mine = rank(value), other = rank(v);
-		if (other > mine || other == mine && (v > value || !(v < value) && i < index)) value = v, index = i;
-	}
-	static __device__ __forceinline__ int rank(float v) { return v != v ? 1 : v > NOT_CHOSEN ? 2 : 0; }
-	// over_warp leaves the best of all lanes in every lane.
-	__device__ __forceinline__ void over_warp() {
-#pragma unroll
-		for (int apart = 16; apart > 0; apart /= 2) {
-			const float v = __shfl_xor_sync(~0u, value, apart);
-			const int i = __shfl_xor_sync(~0u, index, apart);
-			take(v, i);
-		}
-	}
-};
-
-__device__ __forceinline__ float warp_sum(float v) {
-#pragma unroll
-	for (int apart = 16; apart > 0; apart /= 2) v = __fadd_rn(v, __shfl_xor_sync(~0u, v, apart));
-	return v;
-}
-__device__ __forceinline__ float warp_max(float v) {
-#pragma unroll
-	for (int apart = 16; apart > 0; apart /= 2) v = fmaxf(v, __shfl_xor_sync(~0u, v, apart));
-	return v;
-}
-
-// RouteLogits are the logits of EXPERTS experts for ROWS rows, in float32, in a warp: a lane's columns first, in rising
-// order, then the lanes. The router's first columns are loaded before the rows are there, and rows several quads at a
-// time: a warp waits for memory as seldom as its registers allow. Of many rows a warp has several experts, so that the
-// rows are read less often.
-template <int ROWS, int EXPERTS> struct RouteLogits {
-	static constexpr int BATCH = ROWS == 1 ? 16 : EXPERTS == 1 ? 4 : 2;  // quads of each row in flight
-	static constexpr int EARLY = EXPERTS > 1 ? BATCH : ROWS == 1 ? 16 : 8; // quads that are loaded before the wait
-	static_assert(EARLY % BATCH == 0, "a batch is early, or is not");
-
-	const RouteArgs &a;
-	const int lane, expert; // the first expert
-	float4 early[EARLY][EXPERTS];
-
-	__device__ __forceinline__ RouteLogits(const RouteArgs &a, int expert)
-		: a(a), lane(threadIdx.x % 32), expert(expert) {
-#pragma unroll
-		for (int i = 0; i < EARLY; i++) load(early[i], i);
-	}
-	// load loads the experts' i-th quads of this lane, times the norm; zeros past the end.
-	__device__ __forceinline__ void load(float4 (&weights)[EXPERTS], int i) const {
-		const int k = i * 128 + lane * 4;
-		const bool inside = k < a.hidden;
-		const float4 norm = inside ? load_constant(a.norm + k) : float4{0, 0, 0, 0};
-#pragma unroll
-		for (int e = 0; e < EXPERTS; e++) {
-			weights[e] = {0, 0, 0, 0};
-			if (inside) weights[e] = times(load_constant(a.router + (size_t)min(expert + e, a.experts - 1) * a.hidden + k), norm);
-		}
-	}
-
-	// run stores the logits of `live` rows from `first` on.
-	__device__ __forceinline__ void run(int first, int live) const {
-		const float *x[ROWS];
-		float sum[ROWS][EXPERTS], squares[ROWS];
-#pragma unroll
-		for (int i = 0; i < ROWS; i++) {
-			const int t = first + min(i, live - 1);
-			x[i] = a.x + (size_t)(a.rows ? a.rows[t] : t) * a.hidden + lane * 4;
-			squares[i] = 0;
-#pragma unroll
-			for (int e = 0; e < EXPERTS; e++) sum[i][e] = 0;
-		}
-#pragma unroll
-		for (int q = 0; q < EARLY; q += BATCH) add(x, sum, squares, q, early + q);
-#pragma unroll 1
-		for (int q = EARLY; q * 128 < a.hidden; q += BATCH) {
-			float4 late[BATCH][EXPERTS];
-#pragma unroll
-			for (int i = 0; i < BATCH; i++) load(late[i], q + i);
-			add(x, sum, squares, q, late);
-		}
-#pragma unroll
-		for (int i = 0; i < ROWS; i++) {
-			const float all = warp_sum(squares[i]);
-			const float scale = __fdiv_rn(1.f, __fsqrt_rn(__fadd_rn(__fdiv_rn(all, (float)a.hidden), a.eps)));
-#pragma unroll
-			for (int e = 0; e < EXPERTS; e++) {
-				const float logit = __fmul_rn(scale, warp_sum(sum[i][e]));
-				if (lane == 0 && i < live && expert + e < a.experts)
-					a.logits[(size_t)(first + i) * a.experts + expert + e] =
-						a.bias ? __fadd_rn(logit, a.bias[expert + e]) : logit;
-			}
-		}
-	}
-	// add adds the products and squares of BATCH quads from the q-th on. Past the end it adds zeros.
-	__device__ __forceinline__ void add(const float *const (&x)[ROWS], float (&sum)[ROWS][EXPERTS],
-		float (&squares)[ROWS], int q, const float4 (*weights)[EXPERTS]) const {
-		float4 v[BATCH][ROWS];
-#pragma unroll
-		for (int b = 0; b < BATCH; b++)
-#pragma unroll
-			for (int i = 0; i < ROWS; i++) {
-				const int k = (q + b) * 128;
-				v[b][i] = {0, 0, 0, 0};
-				if (k + lane * 4 < a.hidden) v[b][i] = load_activation(x[i] + k);
-			}
-#pragma unroll
-		for (int b = 0; b < BATCH; b++)
-#pragma unroll
-			for (int i = 0; i < ROWS; i++) {
-				squares[i] = add_squares(squares[i], v[b][i]);
-#pragma unroll
-				for (int e = 0; e < EXPERTS; e++) {
-					float &s = sum[i][e];
-					s = __fmaf_rn(v[b][i].x, weights[b][e].x, s);
-					s = __fmaf_rn(v[b][i].y, weights[b][e].y, s);
-					s = __fmaf_rn(v[b][i].z, weights[b][e].z, s);
-					s = __fmaf_rn(v[b][i].w, weights[b][e].w, s);
-				}
-			}
-	}
-};
-
-// keep_groups takes the experts outside the best groups out of a warp's choice. Expert e is value e/32 of lane e%32.
-template <int EACH> __device__ __forceinline__ void keep_groups(const RouteArgs &a, float (&choice)[EACH]) {
-	const int lane = threadIdx.x % 32, size = a.experts / a.groups;
-	float mine = NOT_CHOSEN; // of group `lane`; there are at most 32
-	for (int g = 0; g < a.groups; g++) {
-		float sum = 0;
-		int skip = -1;
-		for (int n = 0; n < (a.bestTwo && size > 1 ? 2 : 1); n++) {
-			Best best{NOT_CHOSEN, MOST_EXPERTS};
-#pragma unroll
-			for (int i = 0; i < EACH; i++) {
-				const int e = i * 32 + lane;
-				if (e < a.experts && e / size == g && e != skip) best.take(choice[i], e);
-			}
-			best.over_warp();
-			sum = n ? __fadd_rn(sum, best.value) : best.value;
-			skip = best.index;
-		}
-		if (lane == g) mine = sum;
-	}
-	uint32_t used = 0;
-	for (int n = 0; n < a.groupsUsed; n++) {
-		Best best{lane < a.groups && !(used >> lane & 1) ? mine : NOT_CHOSEN, lane};
-		best.over_warp();
-		used |= 1u << best.index;
-	}
-#pragma unroll
-	for (int i = 0; i < EACH; i++) {
-		const int e = i * 32 + lane;
-		if (e < a.experts && !(used >> e / size & 1)) choice[i] = NOT_CHOSEN;
-	}
-}
-
-// route_choose chooses the experts of row t from its logits, in one warp.
-template <int EACH> __device__ __forceinline__ void route_choose(const RouteArgs &a, int t) {
-	const int lane = threadIdx.x % 32;
-	float score[EACH], choice[EACH], most = NOT_CHOSEN, sum = 0;
-#pragma unroll
-	for (int i = 0; i < EACH; i++) {
-		const int e = i * 32 + lane;
-		score[i] = e < a.experts ? __ldcg(a.logits + (size_t)t * a.experts + e) : NOT_CHOSEN;
-		choice[i] = score[i];
-		most = fmaxf(most, score[i]);
-	}
-	most = warp_max(most);
-	if (a.scoring == SOFTMAX_OF_ALL) {
-#pragma unroll
-		for (int i = 0; i < EACH; i++) {
-			score[i] = i * 32 + lane < a.experts ? expf(__fsub_rn(score[i], most)) : 0;
-			sum = __fadd_rn(sum, score[i]);
-		}
-		sum = warp_sum(sum);
-#pragma unroll
-		for (int i = 0; i < EACH; i++) score[i] = __fdiv_rn(score[i], sum);
-	} else if (a.scoring == SIGMOID) {
-#pragma unroll
-		for (int i = 0; i < EACH; i++) score[i] = __fdiv_rn(1.f, __fadd_rn(1.f, expf(-score[i])));
-	}
-#pragma unroll
-	for (int i = 0; i < EACH; i++) {
-		const int e = i * 32 + lane;
-		if (e >= a.experts) continue;
-		if (a.byScore) choice[i] = score[i];
-		if (a.choice) choice[i] = __fadd_rn(choice[i], a.choice[e]);
-	}
-	if (a.groups > 1) keep_groups(a, choice);
-	// A key rises with its value as Best does: what is not a number is above NOT_CHOSEN, and below all numbers.
-	uint32_t key[EACH];
-#pragma unroll
-	for (int i = 0; i < EACH; i++) {
-		const uint32_t bits = __float_as_uint(__fadd_rn(choice[i], 0.f)); // one zero of two
-		key[i] = choice[i] != choice[i] ? 1 : choice[i] > NOT_CHOSEN ? bits ^ (bits >> 31 ? ~0u : 1u << 31) : 0;
-		if (i * 32 + lane >= a.experts) key[i] = 0;
-	}
-	float weight = 0; // of rank `lane`
-	int id = 0;
-	for (int k = 0; k < a.used; k++) {
-		uint32_t mine = 0;
-		int index = lane;
-#pragma unroll
-		for (int i = 0; i < EACH; i++)
-			if (key[i] > mine) mine = key[i], index = i * 32 + lane;
-		const uint32_t best = __reduce_max_sync(~0u, mine);
-		const int chosen = min((int)__reduce_min_sync(~0u, mine == best ? index : MOST_EXPERTS), a.experts - 1);
-		float v = 0;
-#pragma unroll
-		for (int i = 0; i < EACH; i++)
-			if (i * 32 + lane == chosen) v = score[i], key[i] = 0;
-		v = __shfl_sync(~0u, v, chosen % 32);
-		if (lane == k) weight = v, id = chosen;
-	}
-	const bool rank = lane < a.used;
-	if (a.scoring == SOFTMAX_OF_CHOSEN) {
-		const float top = warp_max(rank ? weight : NOT_CHOSEN);
-		weight = rank ? expf(__fsub_rn(weight, top)) : 0;
-		weight = __fdiv_rn(weight, warp_sum(weight));
-	}
-	if (a.normalise) weight = __fdiv_rn(weight, warp_sum(rank ? weight : 0));
-	if (!rank) return;
-	a.ids[t * a.used + lane] = id;
-	a.weights[t * a.used + lane] = __fmul_rn(weight, a.scale);
-	if (!a.count) return;
-	a.expert[lane] = id;
-	for (int i = 0; i < SEGMENT_PLACES; i++) {
-		a.place[lane * SEGMENT_PLACES + i] = i ? -1 : lane;
-		a.row[lane * SEGMENT_PLACES + i] = i ? -1 : a.rows ? a.rows[0] : 0;
-	}
-	if (lane == 0) *a.count = a.used;
+// live_of returns how many of n rows from `first` on exist. Padding comes last.
+__device__ __forceinline__ int live_of(const RouteArgs &a, int first, int n) {
+	int live = min(n, a.T - first);
+	while (live > 0 && a.rows && a.rows[first + live - 1] < 0) live--;
+	return live;
 }
 
 // route: a block computes the logits of 8·EXPERTS experts for ROWS rows. The last block of these rows chooses.
@@ -267,8 +13,7 @@ template <int ROWS, int EXPERTS, int EACH> __device__ __forceinline__ void route
 	const RouteLogits<ROWS, EXPERTS> logits(a, expert);
 	pdl_launch_dependents();
 	pdl_wait_rows();
-	int live = min(ROWS, a.T - first);
-	while (live > 0 && a.rows && a.rows[first + live - 1] < 0) live--;
+	const int live = live_of(a, first, ROWS);
 	if (live == 0) {
 		if (a.count && threadIdx.x == 0) *a.count = 0;
 		return;
@@ -279,7 +24,23 @@ template <int ROWS, int EXPERTS, int EACH> __device__ __forceinline__ void route
 	__syncthreads();
 	if (threadIdx.x == 0) last = increment_wrapping(a.arrivals + first, gridDim.x - 1) == gridDim.x - 1;
 	__syncthreads();
-	if (last && warp < live) route_choose<EACH>(a, first + warp);
+	if (last && warp < live) route_store(a, first + warp, route_choose<EACH>(a, first + warp));
+}
+
+// route_logits computes them alone, for the kernels that choose (group.cu, experts_row.cuh).
+template <int ROWS> __device__ __forceinline__ void route_logits(const RouteArgs &a) {
+	const int first = blockIdx.y * ROWS, expert = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+	const RouteLogits<ROWS, 1> logits(a, expert);
+	pdl_launch_dependents();
+	pdl_wait_rows();
+	const int live = live_of(a, first, ROWS);
+	if (live > 0 && expert < a.experts) logits.run(first, live);
+}
+extern "C" __global__ void __launch_bounds__(ROUTE_WARPS * 32, 1) reel_route1_logits(const __grid_constant__ RouteArgs a) {
+	route_logits<1>(a);
+}
+extern "C" __global__ void __launch_bounds__(ROUTE_WARPS * 32) reel_route4_logits(const __grid_constant__ RouteArgs a) {
+	route_logits<4>(a);
 }
 
 #define REEL_ROUTE(name, ROWS, EXPERTS, EACH, ...)                                                  \

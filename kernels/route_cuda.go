@@ -23,14 +23,35 @@ const (
 // CUDA launches the router, whose grid does not depend on the choice. The experts' gates sort the places of several
 // rows.
 func (o Route) CUDA(q *cuda.Queue) error {
+	a, err := o.args(q)
+	if err != nil {
+		return err
+	}
+	rows, each, most, many := 1, routeWarps, routeEach, ""
+	if o.T > 1 {
+		rows = routeRows
+	}
+	if o.T > fewSegmentRows {
+		each, many = routeWarps*routeManyExperts, "_many"
+	}
+	if o.Chosen.Experts > most {
+		most = MostExperts
+	}
+	return cuda.Launch(q, fmt.Sprintf("reel_route%d%s_%d", rows, many, most), cuda.Grid{
+		X: (o.Chosen.Experts + each - 1) / each, Y: (o.T + rows - 1) / rows, Threads: routeWarps * 32,
+		Dependent: tune.DependentLaunch}, a)
+}
+
+// args returns the router's arguments, or why it cannot be launched.
+func (o Route) args(q *cuda.Queue) (routeArgs, error) {
 	c := o.Chosen
 	if err := checkBuffers(need{"logits", o.Workspace.Logits, o.T * c.Experts}, need{"arrivals", o.Workspace.Arrivals,
 		o.T},
 		need{"segments", c.Segments, int(SegmentsBytes(o.T, c.Used, c.Experts) / 4)}); err != nil {
-		return err
+		return routeArgs{}, err
 	}
 	if o.Groups > routeGroups || o.Hidden%4 != 0 {
-		return fmt.Errorf("%w: %d groups of experts over %d columns, wants at most %d and a multiple of 4",
+		return routeArgs{}, fmt.Errorf("%w: %d groups of experts over %d columns, wants at most %d and a multiple of 4",
 			device.ErrBadShape, o.Groups, o.Hidden, routeGroups)
 	}
 	a := routeArgs{x: q.Address(o.X), norm: q.Address(o.Norm), rows: q.Address(o.RowIndex), router: q.Address(o.Router),
@@ -42,22 +63,11 @@ func (o Route) CUDA(q *cuda.Queue) error {
 	if a.scale == 0 {
 		a.scale = 1
 	}
-	rows, each, most, many := 1, routeWarps, 256, ""
-	if o.T > 1 {
-		rows = routeRows
-	}
-	if o.T > fewSegmentRows {
-		each, many = routeWarps*routeManyExperts, "_many"
-	}
-	if c.Experts > most {
-		most = MostExperts
-	}
 	if o.T == 1 {
 		segments := c.segmentArgs(q, 1)
 		a.count, a.expert, a.place, a.row = segments.count, segments.expert, segments.place, segments.row
 	}
-	return cuda.Launch(q, fmt.Sprintf("reel_route%d%s_%d", rows, many, most), cuda.Grid{X: (c.Experts + each - 1) / each,
-		Y: (o.T + rows - 1) / rows, Threads: routeWarps * 32, Dependent: tune.DependentLaunch}, a)
+	return a, nil
 }
 
 // sortPlaces launches the kernel that sorts the pairs of rows and experts into segments. Of one row the router has done
@@ -66,10 +76,37 @@ func (c Chosen) sortPlaces(q *cuda.Queue, rows device.Buffer, T int) error {
 	if T == 1 {
 		return nil
 	}
-	s := c.segmentArgs(q, T)
 	return cuda.Launch(q, "reel_group", cuda.Grid{X: 1, Threads: groupThreads, Dependent: tune.DependentLaunch},
-		groupArgs{ids: q.Address(c.IDs), rows: q.Address(rows), count: s.count, expert: s.expert, place: s.place,
-			row: s.row, t: int32(T), used: int32(c.Used), segments: s.segments, each: s.places})
+		c.groupArgs(q, rows, T))
+}
+
+func (c Chosen) groupArgs(q *cuda.Queue, rows device.Buffer, T int) groupArgs {
+	s := c.segmentArgs(q, T)
+	return groupArgs{ids: q.Address(c.IDs), rows: q.Address(rows), count: s.count, expert: s.expert, place: s.place,
+		row: s.row, t: int32(T), used: int32(c.Used), segments: s.segments, each: s.places}
+}
+
+// logits launches the kernel that computes logits alone, for a step of few rows.
+func (o Route) logits(q *cuda.Queue, a routeArgs) error {
+	rows := 1
+	if o.T > 1 {
+		rows = routeRows
+	}
+	return cuda.Launch(q, fmt.Sprintf("reel_route%d_logits", rows), cuda.Grid{
+		X: (o.Chosen.Experts + routeWarps - 1) / routeWarps, Y: (o.T + rows - 1) / rows, Threads: routeWarps * 32,
+		Dependent: tune.DependentLaunch}, a)
+}
+
+// choose launches the kernel that chooses the experts of several rows, of their logits, and sorts their places.
+func (o Route) choose(q *cuda.Queue, a routeArgs) error {
+	most := routeEach
+	for _, n := range []int{128, 32} {
+		if o.Chosen.Experts <= n {
+			most = n
+		}
+	}
+	return cuda.Launch(q, fmt.Sprintf("reel_choose_%d", most), cuda.Grid{X: 1, Threads: groupThreads,
+		Dependent: tune.DependentLaunch}, chooseArgs{route: a, group: o.Chosen.groupArgs(q, o.RowIndex, o.T)})
 }
 
 // segmentArgs returns the addresses in c for T rows.

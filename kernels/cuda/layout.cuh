@@ -203,6 +203,10 @@ REEL_FIELD(CodesArgs<QKV>, units, 212);
 REEL_FIELD(CodesArgs<QKV>, at_once, 216);
 REEL_FIELD(CodesArgs<QKV>, stages, 220);
 
+REEL_SIZE(ChooseArgs, 224);
+REEL_FIELD(ChooseArgs, route, 0);
+REEL_FIELD(ChooseArgs, group, 160);
+
 REEL_SIZE(CopyPageArgs, 24);
 REEL_FIELD(CopyPageArgs, from, 0);
 REEL_FIELD(CopyPageArgs, to, 8);
@@ -338,6 +342,14 @@ REEL_FIELD(ExpertGateUpArgs, linear, 128);
 REEL_FIELD(ExpertGateUpArgs, limit, 132);
 REEL_FIELD(ExpertGateUpArgs, inner, 136);
 REEL_FIELD(ExpertGateUpArgs, unused, 140);
+
+REEL_SIZE(ExpertsArgs, 456);
+REEL_FIELD(ExpertsArgs, gates, 0);
+REEL_FIELD(ExpertsArgs, down, 144);
+REEL_FIELD(ExpertsArgs, route, 280);
+REEL_FIELD(ExpertsArgs, arrivals, 440);
+REEL_FIELD(ExpertsArgs, stages, 448);
+REEL_FIELD(ExpertsArgs, stage, 452);
 
 REEL_SIZE(ExpertSumArgs, 40);
 REEL_FIELD(ExpertSumArgs, results, 0);

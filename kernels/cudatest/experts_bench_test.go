@@ -45,8 +45,9 @@ func (s mixtureShape) layer(b *both, format kernels.DType, rows int, some []byte
 		Segments: zeros(int(kernels.SegmentsBytes(rows, s.used, s.experts) / 4))}
 	x, norm, inner := random(rows*s.hidden, 1), random(s.hidden, 1), zeros(rows*s.used*s.inner)
 	work := kernels.ExpertWorkspace{Results: zeros(rows * s.used * s.hidden),
-		Rounded: zeros(int(kernels.ExpertsRoundedBytes(rows, s.used, s.experts, s.hidden) / 4)),
-		Gated:   zeros(int(kernels.ExpertsRoundedBytes(rows, s.used, s.experts, s.inner) / 4))}
+		Rounded:  zeros(int(kernels.ExpertsRoundedBytes(rows, s.used, s.experts, s.hidden) / 4)),
+		Gated:    zeros(int(kernels.ExpertsRoundedBytes(rows, s.used, s.experts, s.inner) / 4)),
+		Meetings: zeros(kernels.ExpertMeetings(s.hidden))}
 	class := kernels.Decode
 	if rows == promptRows {
 		class = kernels.Prefill
@@ -66,7 +67,7 @@ func (s mixtureShape) layer(b *both, format kernels.DType, rows int, some []byte
 }
 
 // BenchmarkCUDAExperts measures the router and the experts of a layer, at Qwen3-30B-A3B's and gpt-oss-20b's shapes: the
-// three ops as they follow each other, then each alone. The bytes are those of the router and of the experts that the
+// three ops as they follow each other, as one op, then each alone. The bytes are those of the router and of the experts that the
 // rows choose, each once.
 func BenchmarkCUDAExperts(t *testing.B) {
 	for _, s := range mixtureShapes {
@@ -99,6 +100,14 @@ func (s mixtureShape) benchmark(t *testing.B, format kernels.DType, rows int) {
 	t.Run("layer", func(t *testing.B) {
 		b.perLaunch(t, (read[0]+read[1]+read[2])/float64(len(ops)), ops...)
 		t.ReportMetric(used, "experts")
+	})
+	t.Run("together", func(t *testing.B) {
+		var layers []device.Op
+		for i := 0; i < len(ops); i += 3 {
+			layers = append(layers, kernels.Experts{Route: ops[i].(kernels.Route), GateUp: ops[i+1].(kernels.ExpertGateUp),
+				Down: ops[i+2].(kernels.ExpertDown)})
+		}
+		b.perLaunch(t, (read[0]+read[1]+read[2])/mixtureLayers, layers...)
 	})
 	for op, name := range []string{"route", "gateup", "down"} {
 		t.Run(name, func(t *testing.B) {

@@ -7,7 +7,7 @@
 // A code has the static members
 //
 //   BITS                       4, 5, 6 or 8
-//   LOOKUP                     whether nibbles are in the order for lookups by byte
+//   ORDER                      where the four bits of a code are in a word (codes.go)
 //   operand(q, step, scales, group)   the A operand of a step: exact values of the codes
 //   raw(q, step)               the same before the zero is subtracted, and times 2^-EXPONENT; in rows 8 to 15 also times
 //                              LOWER. It takes fewer instructions, because bfloat16 with exponents 0 and 1 (subnormal
@@ -31,6 +31,7 @@
 
 constexpr int QUARTER_STEPS = 4, QUARTER_COLUMNS = QUARTER_STEPS * MMA_K;
 enum Minimums { NONE, EACH, BRICK };
+enum NibbleOrder { BY_REGISTER, FOR_LOOKUPS, SIGNS_APART };
 constexpr int OF_GROUP = -1;
 constexpr int INTEGERS = 133; // bfloat16 with the bits of 0 to 255 are integers times 2^-133
 
@@ -116,7 +117,7 @@ constexpr uint32_t ONES = 0x3f803f80; // 1 as bfloat16, twice
 // Offset is code - ZERO.
 template <int B, int Z> struct Offset {
 	static constexpr int BITS = B, ZERO = Z, EXPONENT = INTEGERS, LOWER = Quarter<B>::LOWER;
-	static constexpr bool LOOKUP = false;
+	static constexpr NibbleOrder ORDER = BY_REGISTER;
 	static __device__ __forceinline__ uint4 raw(const Quarter<B> &q, int step) { return q.raw(step); }
 	template <class S> static __device__ __forceinline__ uint4 operand(const Quarter<B> &q, int step, const S &, int) {
 		constexpr uint32_t BIAS = (0xc300u | ZERO) * 0x10001u; // -(128 + ZERO)
@@ -128,7 +129,7 @@ template <int B, int Z> struct Offset {
 // ZeroPoint is code - zero, with a zero of the group.
 struct ZeroPoint {
 	static constexpr int BITS = 4, ZERO = OF_GROUP, EXPONENT = INTEGERS, LOWER = Quarter<4>::LOWER;
-	static constexpr bool LOOKUP = false;
+	static constexpr NibbleOrder ORDER = BY_REGISTER;
 	static __device__ __forceinline__ uint4 raw(const Quarter<4> &q, int step) { return q.raw(step); }
 	template <class S> static __device__ __forceinline__ uint4 operand(const Quarter<4> &q, int step, const S &s, int g) {
 		const uint2 bias = s.bias(g);
@@ -153,7 +154,7 @@ __device__ __forceinline__ uint32_t offset_bytes(uint32_t w) {
 // Signed is a signed byte.
 struct Signed {
 	static constexpr int BITS = 8, ZERO = 128, EXPONENT = INTEGERS, LOWER = 1;
-	static constexpr bool LOOKUP = false;
+	static constexpr NibbleOrder ORDER = BY_REGISTER;
 	static __device__ __forceinline__ uint4 raw(const Quarter<8> &q, int step) {
 		const uint32_t v = q.word(step, 0), w = q.word(step, 1);
 		return {offset_bytes(v), offset_bytes(v >> 8), offset_bytes(w), offset_bytes(w >> 8)};
@@ -168,7 +169,7 @@ struct Signed {
 // codes right.
 struct E4M3 {
 	static constexpr int BITS = 8, ZERO = 0, EXPONENT = 120, LOWER = 1;
-	static constexpr bool LOOKUP = false;
+	static constexpr NibbleOrder ORDER = BY_REGISTER;
 	static __device__ __forceinline__ uint32_t bits(uint32_t sign, uint32_t rest) {
 		return sign & 0x80008000 | rest & 0x07f007f0;
 	}
@@ -185,12 +186,23 @@ struct E4M3 {
 	}
 };
 
-// E2M1 is twice the value of an E2M1 code, in the same way: 2^127.
+// E2M1 is twice the value of an E2M1 code, in the same way: 2^127. Signs and the other three bits have places of their
+// own in a word (codes.go). So registers 0 and 1 take one mask, and most shifts are to the left, which units for products
+// also compute: unpacking is bound by those for masks and shifts to the right.
 struct E2M1 {
 	static constexpr int BITS = 4, ZERO = 0, EXPONENT = 127, LOWER = 1;
-	static constexpr bool LOOKUP = false;
+	static constexpr NibbleOrder ORDER = SIGNS_APART;
+	// sign_at and rest_at are the first bits of a sign and of the rest of a code in a half of a word.
+	static __device__ __forceinline__ constexpr int sign_at(int r) { return r == 0 ? 15 : 11 + r; }
+	static __device__ __forceinline__ constexpr int rest_at(int r) { return r == 3 ? 9 : 6 - 3 * r; }
+	// sign and rest return those of register r, the rest from bit `to` of each half on.
+	static __device__ __forceinline__ uint32_t sign(uint32_t w, int r) { return w << (15 - sign_at(r)) & 0x80008000; }
+	static __device__ __forceinline__ uint32_t rest(uint32_t w, int r, int to) {
+		return Quarter<4>::shift(w, rest_at(r) - to) & 0x00070007 << to;
+	}
 	static __device__ __forceinline__ uint32_t bits(uint32_t w, int r) {
-		return w << (12 - 4 * r) & 0x80008000 | Quarter<4>::shift(w, 4 * r - 6) & 0x01c001c0;
+		if (r < 2) return w << 3 * r & 0x81c081c0; // both are moved as far
+		return sign(w, r) | rest(w, r, 6);
 	}
 	static __device__ __forceinline__ uint32_t scaled(uint32_t w, int r) { return fma_bf16x2(bits(w, r), 0x7f007f00, 0); }
 	static __device__ __forceinline__ uint4 raw(const Quarter<4> &q, int step) {
@@ -206,7 +218,7 @@ struct E2M1 {
 // IQ4 is a value from a table of 16 signed bytes.
 struct IQ4 {
 	static constexpr int BITS = 4, ZERO = 128, EXPONENT = INTEGERS, LOWER = 1;
-	static constexpr bool LOOKUP = true;
+	static constexpr NibbleOrder ORDER = FOR_LOOKUPS;
 	static __device__ __forceinline__ uint4 raw(const Quarter<4> &q, int step) {
 		const uint32_t v = look_up(q.word(step)), w = look_up(q.word(step) >> 16);
 		return {offset_bytes(v), offset_bytes(v >> 8), offset_bytes(w), offset_bytes(w >> 8)};
@@ -276,12 +288,12 @@ struct Exponents {
 	template <class From = FromGlobal> __device__ __forceinline__ void load(bool when, const char *p, int lane) {
 		From::load(when, v, reinterpret_cast<const uint32_t *>(p) + lane / 4);
 	}
-	static __device__ __forceinline__ float power(uint32_t e) {
-		return __uint_as_float(e > 1 ? (e - 1) << 23 : 0x00200000u << e);
+	// power is that of byte i; the maximum is for e of 0. No weight has e of 255.
+	__device__ __forceinline__ float power(int i) const {
+		const uint32_t bits = (i == 3 ? v >> 1 : v << (23 - 8 * i)) & 0x7f800000;
+		return __fmul_rn(0.5f, fmaxf(__uint_as_float(bits), 0x1p-127f));
 	}
-	__device__ __forceinline__ float2 scale(int g) const {
-		return {power(byte_of(v, 2 * g)), power(byte_of(v, 2 * g + 1))};
-	}
+	__device__ __forceinline__ float2 scale(int g) const { return {power(2 * g), power(2 * g + 1)}; }
 	__device__ __forceinline__ float2 minimum(const char *, int, int) const { return {0, 0}; }
 };
 

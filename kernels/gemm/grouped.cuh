@@ -56,8 +56,8 @@ template <> struct StageScales<Exponents> {
 };
 template <class S> struct Integer<E2M1, S> {
 	static __device__ __forceinline__ uint32_t of(const Quarter<4> &q, const S &, int step, int r) {
-		const uint32_t w = q.word(step), rest = Quarter<4>::shift(w, 4 * r - 9) & 0x0e000e00;
-		return mul_f16x2(w << (12 - 4 * r) & 0x80008000 | rest, 0x74007400);
+		const uint32_t w = q.word(step);
+		return mul_f16x2(E2M1::sign(w, r) | E2M1::rest(w, r, 9), 0x74007400);
 	}
 };
 // GroupedCodes is format F as weights.

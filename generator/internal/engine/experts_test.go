@@ -84,8 +84,11 @@ type router struct {
 }
 
 func (r router) Launch(op device.Op) error {
-	if route, ok := op.(kernels.Route); ok {
-		return r.change(r.Stream, route)
+	switch o := op.(type) {
+	case kernels.Route:
+		return r.change(r.Stream, o)
+	case kernels.Experts:
+		return errors.Join(r.change(r.Stream, o.Route), r.Stream.Launch(o.GateUp), r.Stream.Launch(o.Down))
 	}
 	return r.Stream.Launch(op)
 }

@@ -26,6 +26,12 @@ func cost(op device.Op, p pass) (bytes, flops int64) {
 		return 4 * int64(o.T) * int64(o.PartCols) * int64(o.Ranks-1), 0
 	case kernels.GateUp:
 		return products(rowsOf(o.T, o.RowIndex, p), o.Gate, o.Up)
+	case kernels.Experts:
+		for _, one := range []device.Op{o.Route, o.GateUp, o.Down} {
+			b, f := cost(one, p)
+			bytes, flops = bytes+b, flops+f
+		}
+		return bytes, flops
 	case kernels.Route:
 		return o.Router.Bytes(), 2 * int64(rowsOf(o.T, o.RowIndex, p)) * int64(o.Chosen.Experts) * int64(o.Hidden)
 	case kernels.ExpertGateUp:

@@ -29,6 +29,22 @@ func (p *pass) expertDown(i int) kernels.ExpertDown {
 		Class: p.Class, Workspace: s.expertsWork, InputIsRounded: p.expertsHandOver(i)}
 }
 
+func (p *pass) layerExperts(i int) kernels.Experts {
+	return kernels.Experts{Route: p.route(i), GateUp: p.expertGateUp(i), Down: p.expertDown(i)}
+}
+
+// experts launches the experts of rows. Of several ranks each computes a part of the gates and of the columns.
+func (p *pass) experts(op kernels.Experts) {
+	if p.model.Config.ranks() == 1 {
+		p.launch(op)
+		return
+	}
+	gates, down := p.expertParts(op.GateUp, op.Down)
+	p.launch(op.Route) // chosen = the experts of each row, and their weights
+	p.launch(gates)    // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x), of each chosen expert
+	p.launch(down)     // x += Σ weight · Wdown·inner
+}
+
 // expertsHandOver reports whether the gates of layer i may leave their results rounded for the down projection.
 // Exchanges between ranks carry rows of float32.
 func (p *pass) expertsHandOver(i int) bool {
@@ -53,21 +69,18 @@ func (p *pass) sharedDownProjection(i int) kernels.Projection {
 // sampledExperts launches the experts of the sampled rows of a prefill pass, with ops of the decode class.
 func (p *pass) sampledExperts(i int) {
 	s := p.memory
-	route, gateUp, down := p.route(i), p.expertGateUp(i), p.expertDown(i)
-	route.X, route.RowIndex, route.T = s.sampledX, s.sampledIndex, p.Samples
-	gateUp.X, gateUp.RowIndex, gateUp.T, gateUp.Class = s.sampledX, s.sampledIndex, p.Samples, kernels.Decode
-	down.X, down.RowIndex, down.T, down.Class = s.sampledX, s.sampledIndex, p.Samples, kernels.Decode
-	gateUp, down = p.expertParts(gateUp, down)
-	p.launch(route)
-	p.launch(gateUp)
+	op, T := p.layerExperts(i), p.Samples
+	op.Route.X, op.Route.RowIndex, op.Route.T = s.sampledX, s.sampledIndex, T
+	op.GateUp.X, op.GateUp.RowIndex, op.GateUp.T, op.GateUp.Class = s.sampledX, s.sampledIndex, T, kernels.Decode
+	op.Down.X, op.Down.RowIndex, op.Down.T, op.Down.Class = s.sampledX, s.sampledIndex, T, kernels.Decode
 	if s.sharedInner.Bytes() == 0 {
-		p.launch(down)
+		p.experts(op)
 		return
 	}
 	w, sharedGateUp, sharedDown := &p.model.layers[i].shared, p.sampledGateUp(i), p.sampledDownProjection(i)
 	sharedGateUp.Gate, sharedGateUp.Up, sharedGateUp.Out = w.gate, w.up, s.own.sharedInner
 	sharedDown.W, sharedDown.In = w.down, s.sharedInner
 	p.launch(sharedGateUp)
-	p.launch(down)
-	p.sharedDown(sharedDown, p.Samples)
+	p.experts(op)
+	p.sharedDown(sharedDown, T)
 }

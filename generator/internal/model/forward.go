@@ -100,14 +100,11 @@ func (p *pass) layer(i int, attend kernels.Attend) {
 // feedForward launches the feed-forward of layer i, or its experts.
 func (p *pass) feedForward(i int, gateUp, down kernels.Handover) {
 	if p.model.layers[i].sparse() {
-		gates, down := p.expertParts(p.expertGateUp(i), p.expertDown(i))
-		p.launch(p.route(i)) // chosen = the experts of each row, and their weights
-		p.launch(gates)      // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x), of each chosen expert
 		shared := p.memory.sharedInner.Bytes() > 0
 		if shared {
 			p.launch(p.sharedGateUp(i)) // shared = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x)
 		}
-		p.launch(down) // x += Σ weight · Wdown·inner
+		p.experts(p.layerExperts(i))
 		if shared {
 			p.sharedDown(p.sharedDownProjection(i), p.Rows) // x += Wdown·shared
 		}

@@ -152,6 +152,9 @@ func onlySampled(t *testing.T, ops []device.Op, sh model.Shape, c model.Config) 
 		case kernels.ExpertDown:
 			rows, list = o.T, o.RowIndex.Bytes()
 			listed-- // a layer has three ops of experts in place of two
+		case kernels.Experts:
+			rows, list = o.Route.T, o.Route.RowIndex.Bytes()
+			listed++ // in place of two ops
 		case kernels.AddNorm:
 			rows, list = o.T, o.RowIndex.Bytes()
 		case kernels.Head:

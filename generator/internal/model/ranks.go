@@ -168,13 +168,10 @@ func (p *pass) gateUpParts(op kernels.GateUp) {
 	p.launch(op)
 }
 
-// expertParts returns both halves of the experts, each with the exchange that gives all ranks its results, if there are
-// several.
+// expertParts returns both halves of the experts of one of several ranks, each with the exchange that gives all ranks its
+// results.
 func (p *pass) expertParts(gates kernels.ExpertGateUp, down kernels.ExpertDown) (kernels.ExpertGateUp, kernels.ExpertDown) {
 	s, c := p.memory, p.model.Config
-	if c.ranks() == 1 {
-		return gates, down
-	}
 	gates.Spread = p.exchangeOf(gates.Out, s.inner, gates.T*c.Experts.Used, c.Experts.Inner)
 	x := down.X
 	down.X, down.Store = s.own.branch, true
