@@ -71,9 +71,10 @@ func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 				continue
 			}
 			found++
-			if latent := m.Config.Latent != nil; a.AfterQKV == latent {
-				t.Errorf("%+v: attention is right after its QKV: %t, and of latents: %t", sh, a.AfterQKV, latent)
-			} else if latent {
+			if !a.AfterQKV {
+				t.Errorf("%+v: attention of layer %d is not after its QKV", sh, a.Layer)
+			}
+			if m.Config.Latent != nil {
 				followsLatentQKV(t, l.ops[i-2:i+2], a, sh)
 				continue
 			}
