@@ -50,7 +50,7 @@ func (o Attend) manySize() bool {
 func (o Attend) launchMany(q *cuda.Queue, args attendArgs) error {
 	blocks, stages, shared := o.manyRing(sharedMemory(q))
 	args.parts = int32(stages)
-	args.ahead = o.Handover.ahead(q, blocks*q.SMs(), tune.AheadBytes/blocks)
+	args.ahead = o.Handover.ahead(q, o.T, blocks*q.SMs())
 	g := cuda.Grid{X: blocks * q.SMs(), Threads: 32 * (attendWarps + 1), Shared: shared, AllShared: true, Dependent: true}
 	kernels := &attendManyKernels[(o.KV.HeadDim-1)/32]
 	if o.hasLogits() {

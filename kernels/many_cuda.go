@@ -59,13 +59,19 @@ func launchMany[T any](q *cuda.Queue, p productLaunch, kind string, args T) erro
 		Dependent: tune.DependentLaunch}
 	return cuda.Launch(q, p.name+kind+v.suffix, g, manyArgs[T]{op: args, rounded: r,
 		handover: p.epilogue(q, n), sums: arrivals + ArrivalBytes, arrivals: arrivals, plan: plan,
-		ahead: p.handover.ahead(q, tiles*s.count(), tune.AheadBytes)})
+		ahead: p.handover.ahead(q, n, s.count())})
 }
 
-// ahead returns what each of so many blocks brings to the cache of the weights that come next: so many bytes of all,
-// at the beginning of its part of each.
-func (h Handover) ahead(q *cuda.Queue, blocks, bytes int) (a aheadArgs) {
-	all := int64(0)
+// aheadRows is the most rows whose kernels bring weights to the cache: of more, products are not bound by reading them.
+const aheadRows = 128
+
+// ahead returns what each block of a kernel of n rows brings to the cache of the weights that come next: an equal share
+// of tune.AheadBytes an SM, at the beginning of its part of each weight.
+func (h Handover) ahead(q *cuda.Queue, n, blocks int) (a aheadArgs) {
+	if n > aheadRows {
+		return a
+	}
+	all, bytes := int64(0), int64(tune.AheadBytes*q.SMs()/blocks)
 	for _, w := range h.Next {
 		all += w.Bytes()
 	}
@@ -75,7 +81,7 @@ func (h Handover) ahead(q *cuda.Queue, blocks, bytes int) (a aheadArgs) {
 		}
 		part := w.Bytes() / int64(blocks) &^ 15
 		a.at[i], a.apart[i] = q.Address(w), uint32(part)
-		a.bytes[i] = uint32(min(part, int64(bytes)*w.Bytes()/all&^15))
+		a.bytes[i] = uint32(min(part, bytes*w.Bytes()/all&^15))
 	}
 	return a
 }

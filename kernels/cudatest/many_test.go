@@ -184,6 +184,8 @@ func (l handedLayer) ops(first, n int, handsOver bool) []device.Op {
 		projected = kernels.Handover{InputIsRounded: true, Rounded: l.workspace.Rounded, Norm: l.norm}
 		gated = kernels.Handover{InputIsRounded: true, Rounded: l.within.Rounded}
 		again.InputIsRounded = true
+		attended.Next, projected.Next = [3]device.Buffer{l.output.Data}, [3]device.Buffer{l.gate.Data, l.up.Data, l.norm}
+		gated.Next = [3]device.Buffer{l.down.Data}
 	}
 	qkv, width := l.QKV, l.Heads*l.KV.HeadDim
 	qkv.T, qkv.X, qkv.Out, qkv.Workspace = n, of(l.X, l.Hidden), of(l.Out, width), l.workspace

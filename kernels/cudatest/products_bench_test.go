@@ -191,11 +191,13 @@ func (p *products) following(i int) [3]device.Buffer {
 // at the end of each.
 func BenchmarkProductsAhead(bench *testing.B) {
 	defer func(before int) { tune.AheadBytes = before }(tune.AheadBytes)
-	p := newProducts(newBoth(bench), shapes[0])
-	for _, T := range []int{16, 64, 128, 256} {
-		for _, tune.AheadBytes = range []int{0, 16 << 10, 32 << 10, 64 << 10, 96 << 10, 128 << 10, 192 << 10} {
-			fmt.Printf("%3d KiB ahead: ", tune.AheadBytes>>10)
-			p.measure("all", T, false)
+	for _, s := range shapes {
+		p := newProducts(newBoth(bench), s)
+		for _, T := range []int{16, 64, 128} {
+			for _, tune.AheadBytes = range []int{0, 32 << 10, 64 << 10, 96 << 10} {
+				fmt.Printf("%3d KiB ahead: ", tune.AheadBytes>>10)
+				p.measure("all", T, false)
+			}
 		}
 	}
 }

@@ -42,8 +42,8 @@ var CodesRing = true
 // attended to by blocks of their own, on Hopper; of more, blocks stay and take units of work.
 var ManyAttend = 1
 
-// AheadBytes is how much of the weights that come next a block of a product of many rows brings to the cache.
-var AheadBytes = 0
+// AheadBytes is how much of the weights that come next an SM brings to the cache at the end of a kernel of many rows.
+var AheadBytes = 64 << 10
 
 // LeastHanded is the fewest values of rows that products of few rows over quantised weights hand over to one another:
 // with fewer, rounding them in each block takes no longer (notes/quantised.md).
