@@ -86,15 +86,15 @@ func (c Chosen) groupArgs(q *cuda.Queue, rows device.Buffer, T int) groupArgs {
 		row: s.row, t: int32(T), used: int32(c.Used), segments: s.segments, each: s.places}
 }
 
-// logits launches the kernel that computes logits alone, for a step of few rows.
+// logits launches the kernel that computes logits alone, for a step of few rows. Of one row a block has one expert, so
+// that all SMs read.
 func (o Route) logits(q *cuda.Queue, a routeArgs) error {
-	rows := 1
+	rows, warps := 1, 1
 	if o.T > 1 {
-		rows = routeRows
+		rows, warps = routeRows, routeWarps
 	}
-	return cuda.Launch(q, fmt.Sprintf("reel_route%d_logits", rows), cuda.Grid{
-		X: (o.Chosen.Experts + routeWarps - 1) / routeWarps, Y: (o.T + rows - 1) / rows, Threads: routeWarps * 32,
-		Dependent: tune.DependentLaunch}, a)
+	return cuda.Launch(q, fmt.Sprintf("reel_route%d_logits", rows), cuda.Grid{X: (o.Chosen.Experts + warps - 1) / warps,
+		Y: (o.T + rows - 1) / rows, Threads: warps * 32, Dependent: tune.DependentLaunch}, a)
 }
 
 // choose launches the kernel that chooses the experts of several rows, of their logits, and sorts their places.

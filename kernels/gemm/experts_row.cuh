@@ -55,7 +55,7 @@ template <class F> struct ExpertsOfRow {
 		float partials[MOST_JOBS * CODE_PARTS][16]; // [row tiles][parts]
 		float weighted[MOST_JOBS][16];              // results of jobs
 		float squares[TOKEN_TILE][PARTIALS];
-		uint32_t key[MOST];
+		alignas(16) uint32_t key[MOST];
 		float score[MOST];
 		int before[MOST]; // experts that come before it
 		int expert[TOKEN_TILE];
@@ -111,6 +111,7 @@ template <class F> struct ExpertsOfRow {
 		touch_row();
 		choose();
 		Place p = {0, 0};
+		float old = 0; // X at the column that this thread adds to
 		// One loop, so that the code that multiplies is read once.
 #pragma unroll 1
 		for (int phase = 0; phase < 2; phase++) {
@@ -121,6 +122,7 @@ template <class F> struct ExpertsOfRow {
 			// Threads finish outputs, 16 of each unit or job; biases are loaded meanwhile.
 			const int mine = s.at + threadIdx.x / 16;
 			const Biases biases = mine < s.end ? biases_of(phase, mine) : Biases{};
+			if (phase && column(s) >= 0) old = a.down.x[column(s)];
 			const Rows rows = phase ? round_gates() : round_row();
 #pragma unroll 1
 			for (int i = threadIdx.x / 32; i < tiles * parts; i += WARPS) {
@@ -136,16 +138,19 @@ template <class F> struct ExpertsOfRow {
 			if (mine < s.end) phase ? finish_job(s, mine, parts, biases) : finish_unit(s, mine, parts, biases);
 		}
 		named_barrier_sync<ROW_CONSUMERS>(1);
-		add(jobs());
+		add(jobs(), old);
 	}
 
-	// touch_row brings the row and its norm weights to L1, before copies of weights keep memory busy.
-	__device__ __forceinline__ void touch_row() const {
-		const int k = threadIdx.x * 32;
-		if (k >= a.gates.in.cols) return;
+	// touch_norm and touch_row bring the norm weights and the row to L1, before copies of weights keep memory busy.
+	__device__ __forceinline__ void touch_norm() const {
 		float v;
-		asm volatile("ld.global.f32 %0, [%1];" : "=f"(v) : "l"(row() + k));
-		asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(v) : "l"(a.gates.in.norm + k));
+		const int k = threadIdx.x * 32;
+		if (k < a.gates.in.cols) asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(v) : "l"(a.gates.in.norm + k));
+	}
+	__device__ __forceinline__ void touch_row() const {
+		float v;
+		const int k = threadIdx.x * 32;
+		if (k < a.gates.in.cols) asm volatile("ld.global.f32 %0, [%1];" : "=f"(v) : "l"(row() + k));
 	}
 	__device__ __forceinline__ const float *row() const {
 		return a.gates.in.x + (size_t)(a.route.rows ? a.route.rows[0] : 0) * a.gates.in.cols;
@@ -201,14 +206,18 @@ template <class F> struct ExpertsOfRow {
 		shared.weighted[job - s.at][threadIdx.x % 16] =
 			__fmul_rn(shared.weight[job % used()], a.down.bias ? __fadd_rn(y, b.gate) : y);
 	}
-	// add adds the results of the block's row tiles to X, 16 threads a tile. Of a tile that other blocks have jobs of, the
-	// last block does.
-	__device__ __forceinline__ void add(const BlockSpan &s) const {
-		const int tile = s.at / used() + threadIdx.x / 16, row = threadIdx.x % 16, at = tile * 16 + row;
-		if (s.at == s.end || tile > (s.end - 1) / used()) return;
+	// column returns the column of X that this thread adds to, or -1: 16 threads have a row tile of the block's jobs.
+	__device__ __forceinline__ int column(const BlockSpan &s) const {
+		const int tile = s.at / used() + threadIdx.x / 16;
+		return s.at < s.end && tile <= (s.end - 1) / used() ? tile * 16 + threadIdx.x % 16 : -1;
+	}
+	// add adds the results of the block's row tiles to X. Of a tile that other blocks have jobs of, the last block does.
+	__device__ __forceinline__ void add(const BlockSpan &s, float old) const {
+		const int at = column(s), tile = at / 16, row = threadIdx.x % 16;
+		if (at < 0) return;
 		const int first = tile * used() - s.at; // the tile's first job
 		if (first >= 0 && first + used() <= s.end - s.at) {
-			a.down.x[at] = __fadd_rn(a.down.x[at], in_order([&](int k) { return shared.weighted[first + k][row]; }));
+			a.down.x[at] = __fadd_rn(old, in_order([&](int k) { return shared.weighted[first + k][row]; }));
 			return;
 		}
 		const unsigned threads = 0xffffu << (threadIdx.x & 16), last = sharers(tile) - 1;
@@ -222,7 +231,7 @@ template <class F> struct ExpertsOfRow {
 		if (__shfl_sync(threads, before, threadIdx.x & 16) != last) return;
 		__threadfence();
 		a.down.x[at] =
-			__fadd_rn(a.down.x[at], in_order([&](int k) { return __ldcg(results + (size_t)k * a.down.hidden); }));
+			__fadd_rn(old, in_order([&](int k) { return __ldcg(results + (size_t)k * a.down.hidden); }));
 	}
 	template <class Result> __device__ __forceinline__ float in_order(Result result) const {
 		float all = result(0);
@@ -245,8 +254,9 @@ template <class F> struct ExpertsOfRow {
 			for (int e = 0; e < EACH; e++) shared.key[scores.expert(e)] = key[e];
 		}
 		named_barrier_sync<ROW_CONSUMERS>(1);
-		const int groups = (experts + 31) / 32, parts = WARPS / groups, part = i / 32 / groups, each = (experts + parts - 1) / parts;
-		if (part < parts) count(i / 32 % groups * 32 + lane, part * each, min(experts, (part + 1) * each));
+		const int groups = (experts + 31) / 32, parts = WARPS / groups, part = i / 32 / groups;
+		const int fours = (experts + 3) / 4, each = (fours + parts - 1) / parts;
+		if (part < parts) count(i / 32 % groups * 32 + lane, part * each * 4, min(fours, (part + 1) * each) * 4);
 		named_barrier_sync<ROW_CONSUMERS>(1);
 		if (i < experts && shared.before[i] < used()) shared.expert[shared.before[i]] = i;
 		named_barrier_sync<ROW_CONSUMERS + 32>(2); // with the producer
@@ -260,12 +270,15 @@ template <class F> struct ExpertsOfRow {
 		if (lane < used()) shared.weight[lane] = weight;
 		if (blockIdx.x == 0) route_store(a.route, 0, {id, weight});
 	}
-	// count counts those of experts `from` to end-1 that come before an expert.
+	// count counts those of experts `from` to end-1 that come before an expert: of equal keys the smaller number does.
 	__device__ __forceinline__ void count(int expert, int from, int end) const {
-		const uint32_t key = shared.key[expert];
+		const uint32_t key = shared.key[expert], less = max(key, 1u) - 1;
 		int before = 0;
-#pragma unroll 8
-		for (int i = from; i < end; i++) before += shared.key[i] > key || shared.key[i] == key && i < expert;
+		for (int i = from; i < end; i += 4) {
+			const uint4 k = *reinterpret_cast<const uint4 *>(&shared.key[i]);
+			before += (k.x > (i < expert ? less : key)) + (k.y > (i + 1 < expert ? less : key)) +
+				(k.z > (i + 2 < expert ? less : key)) + (k.w > (i + 3 < expert ? less : key));
+		}
 		atomicAdd(&shared.before[expert], before);
 	}
 };
@@ -276,6 +289,7 @@ template <class F> __device__ __forceinline__ void experts_of_row(const ExpertsA
 	extern __shared__ uint4 roundedRows[];
 	const Block b = {a, shared, {shared.barriers, reinterpret_cast<char *>(roundedRows), a.stages, a.stage}};
 	if (threadIdx.x == ROW_CONSUMERS) b.ring.start();
+	b.touch_norm();
 	__syncthreads();
 	pdl_wait();
 	if (a.route.rows && a.route.rows[0] < 0) return; // a row of padding
