@@ -38,8 +38,8 @@ func (j *judged) folder(dir, kind string) string { return filepath.Join(dir, j.n
 
 const (
 	seeds     = 6  // models of each format
-	sequences = 24 // of each model
-	prompted  = 80 // tokens of a prompt
+	sequences = 48 // of each model
+	prompted  = 64 // tokens of a prompt
 	sampled   = 16 // logits at the end of each prompt, and after it
 )
 
