@@ -209,7 +209,7 @@ template <class F> struct ExpertsOfRow {
 	// column returns the column of X that this thread adds to, or -1: 16 threads have a row tile of the block's jobs.
 	__device__ __forceinline__ int column(const BlockSpan &s) const {
 		const int tile = s.at / used() + threadIdx.x / 16;
-		return s.at < s.end && tile <= (s.end - 1) / used() ? tile * 16 + threadIdx.x % 16 : -1;
+		return s.at < s.end && tile <= (s.end - 1) / used() ? tile * 16 + int(threadIdx.x % 16) : -1;
 	}
 	// add adds the results of the block's row tiles to X. Of a tile that other blocks have jobs of, the last block does.
 	__device__ __forceinline__ void add(const BlockSpan &s, float old) const {
