@@ -71,3 +71,22 @@ func TestCUDARefusesShapes(t *testing.T) {
 		t.Errorf("page: %v, wants ErrBadShape", err)
 	}
 }
+
+// Blocks of many rows have a ring that holds a split, and no more shared memory than there is, for all heads and rows
+// that have kernels.
+func TestAttendManyRing(t *testing.T) {
+	const bytes = 227 << 10
+	for _, d := range []int{8, 32, 64, 80, 96, 128} {
+		for _, group := range []int{1, 2, 7, 8, 12} {
+			for _, rows := range []int{9, 64, 256, mostManyRows} {
+				blocks, stages, shared := Attend{KV: KV{Heads: 2, HeadDim: d}, Heads: 2 * group, T: rows}.manyRing(bytes)
+				if stages < attendManyLeastStages || stages > attendManyMostStages || blocks < 1 {
+					t.Errorf("%d rows, %d heads of %d: %d blocks with %d stages", rows, group, d, blocks, stages)
+				}
+				if all := blocks * (shared + attendManyStatic + 1<<10); all > bytes+1<<10 {
+					t.Errorf("%d rows, %d heads of %d: %d blocks take %d bytes", rows, group, d, blocks, all)
+				}
+			}
+		}
+	}
+}

@@ -127,16 +127,15 @@ template <int CHUNKS, bool DEFERRED> struct AttendProducer : AttendMany<CHUNKS> 
 	static constexpr int BLOCK = Base::BLOCK, SPLIT = Base::SPLIT, QUEUE = Base::QUEUE;
 
 	const int lane, tiles, run; // tiles of a row; positions that a lane copies at once, of one page
-	int size, full, units; // splits of a unit; units with at least as many and all, of all rows
-	int each;              // rows that a lane plans
-	int fullEnd, restEnd;  // units up to the lane's last row, of a head
-	bool waited;
-	int issued;
+	int size, full, units;      // splits of a unit; units with at least as many and all, of all rows
+	int each;                   // rows that a lane plans
+	int fullEnd, restEnd;       // units up to the lane's last row, of a tile
+	bool waited;                // for QKV
+	int issued;                 // blocks of positions copied before that
 
 	__device__ __forceinline__ AttendProducer(const Base &b)
 		: Base(b), lane(threadIdx.x % 32), tiles(a.kvHeads * ((a.group + ENTRIES - 1) / ENTRIES)),
-		  run(min(1 << a.pageShift, BLOCK)), waited(DEFERRED || !a.afterQKV),
-		  issued(0) {}
+		  run(min(1 << a.pageShift, BLOCK)), waited(DEFERRED || !a.afterQKV), issued(0) {}
 
 	__device__ __forceinline__ int first(int last) const { return max(0, last + 1 - a.visible); }
 	__device__ __forceinline__ int splits(int last) const { return last / SPLIT - first(last) / SPLIT + 1; }
@@ -163,13 +162,9 @@ template <int CHUNKS, bool DEFERRED> struct AttendProducer : AttendMany<CHUNKS> 
 		return max(1, (blocks(last) + (WARPS / 2) * size - 1) / (WARPS * size));
 	}
 
-	// plan cuts the work into units, which have at most half or an eighth of a block's share, so that all blocks end at
-	// about the same time: half where there are few tiles, and an eighth but at least 4 splits where there are more, as
-	// shared splits have to be merged. Of long rows the first SHARING_ROWS are cut.
-	__device__ __forceinline__ void plan() {
+	// load_rows loads the lane's rows, begin to end-1, and returns how many blocks of positions they see.
+	__device__ __forceinline__ int load_rows(int begin, int end) const {
 		constexpr int BATCH = 8; // loads at once
-		each = (a.T + 31) / 32;
-		const int begin = min(lane * each, a.T), end = min(begin + each, a.T);
 		int all = 0;
 #pragma unroll 1
 		for (int r = begin; r < end; r += BATCH) {
@@ -184,13 +179,29 @@ template <int CHUNKS, bool DEFERRED> struct AttendProducer : AttendMany<CHUNKS> 
 				all += blocks(last[i]);
 			}
 		}
-		const int share = __reduce_add_sync(~0u, all) * tiles / (WARPS * (int)gridDim.x); // splits of a block
+		return all;
+	}
+
+	// plan cuts the work into units, which have at most half or an eighth of a block's share, so that all blocks end at
+	// about the same time: half where there are few tiles, and an eighth but at least 4 splits where there are more, as
+	// shared splits have to be merged.
+	__device__ __forceinline__ void plan() {
+		each = (a.T + 31) / 32;
+		const int begin = min(lane * each, a.T), end = min(begin + each, a.T);
+		const int all = __reduce_add_sync(~0u, load_rows(begin, end)) * tiles;
+		const int share = all / (WARPS * (int)gridDim.x); // splits of a block
 		size = 2 * a.T * tiles >= 3 * (int)gridDim.x ? max(4, share / 8) : max(2, share / 2);
-		int sharing = 0;
+		count_units(begin, end);
+		__syncwarp();
+		full = __shfl_sync(~0u, fullEnd, 31) * tiles, units = full + __shfl_sync(~0u, restEnd, 31) * tiles;
+	}
+
+	// count_units counts the units up to each of the lane's rows. Of all rows the first SHARING_ROWS long ones are cut.
+	__device__ __forceinline__ void count_units(int begin, int end) {
+		int sharing = 0, whole = 0, rest = 0;
 #pragma unroll 1
 		for (int r = begin; r < end; r++) sharing += cuts(rows[r].last) > 1;
 		sharing = sum_before(sharing);
-		int whole = 0, rest = 0;
 #pragma unroll 1
 		for (int r = begin; r < end; r++) {
 			AttendManyRow &row = rows[r];
@@ -205,8 +216,6 @@ template <int CHUNKS, bool DEFERRED> struct AttendProducer : AttendMany<CHUNKS> 
 #pragma unroll 1
 		for (int r = begin; r < end; r++) rows[r].full += wholeBefore, rows[r].rest += restBefore;
 		fullEnd = wholeBefore + whole, restEnd = restBefore + rest;
-		__syncwarp();
-		full = __shfl_sync(~0u, fullEnd, 31) * tiles, units = full + __shfl_sync(~0u, restEnd, 31) * tiles;
 	}
 
 	// unit returns unit number n.
@@ -263,7 +272,8 @@ template <int CHUNKS, bool DEFERRED> struct AttendProducer : AttendMany<CHUNKS> 
 		if (end == t.last || 2 * ++issued > stages) wait(u, n);
 		const int mine = split * SPLIT + lane * run, low = max(mine, begin), high = min(mine + run - 1, end);
 		const uint32_t plane = a.kvHeads << a.pageShift, page = plane * 2 * a.layers;
-		const uint32_t row = plane * 2 * a.layer + ((uint32_t)t.kvHead << a.pageShift) + at * page + (low & (1 << a.pageShift) - 1);
+		const uint32_t row = plane * 2 * a.layer + ((uint32_t)t.kvHead << a.pageShift) + at * page +
+			(low & (1 << a.pageShift) - 1);
 		const int rowBytes = a.dim * 2;
 		const char *keys = (const char *)a.pool + (uint64_t)row * rowBytes;
 		const bool copies = mine / BLOCK * BLOCK == from && low <= high;
@@ -371,7 +381,8 @@ template <int CHUNKS, class Args, class Logits> struct AttendConsumer : AttendMa
 	}
 
 	// The same with the post-processing of the unit's heads. newest: the unit has the row's own position.
-	__device__ __forceinline__ void load_queries(AttendSharedQueries<CHUNKS> &q, const AttendTile &t, int, bool newest) const {
+	__device__ __forceinline__ void load_queries(
+		AttendSharedQueries<CHUNKS> &q, const AttendTile &t, int, bool newest) const {
 		const Own own(args, t, newest);
 		own.prefetch();
 		pdl_wait();
@@ -385,8 +396,8 @@ template <int CHUNKS, class Args, class Logits> struct AttendConsumer : AttendMa
 		const Queries &q, const AttendTile &t, int from, Cursor c, float *to, SoftmaxState *state) const {
 		const bool mine = Own::DEFERRED && from + BLOCK > t.last; // it has the row's own position
 		const Cursor v = c.ahead(1, stages);
-		const AttendRingBlock<CHUNKS> b = {(const uint4 *)this->stage(c) + lane % 4, (const uint4 *)this->stage(v) + lane / 4,
-			t.first - from, max(t.kept - from, 0), a.dim / 8};
+		const AttendRingBlock<CHUNKS> b = {(const uint4 *)this->stage(c) + lane % 4,
+			(const uint4 *)this->stage(v) + lane / 4, t.first - from, max(t.kept - from, 0), a.dim / 8};
 		AttendWeights<CHUNKS> w;
 		mbarrier_wait(shared_address(&s.full[c.stage]), c.phase);
 		w.score(q, b);
