@@ -169,11 +169,11 @@ func launchSpreading[T any](q *cuda.Queue, p productLaunch, o Exchange, args T) 
 	g, suffix := v.grid(o.T, p.units, p.tiles), v.suffix
 	if v == &gemv {
 		g.Shared = p.rowBytes()
-		if g.X+o.receivers() <= q.SMs() {
+		if g.X+o.receivers() <= q.SMs() || p.before.taken {
 			suffix += "_deep"
 		}
 	}
-	return launchSpread(q, p.name+kind+suffix, g, p.maxBlocks(v, q.SMs()), o, Exchange{}, args)
+	return launchSpread(q, p.name+kind+suffix, g, p.maxBlocks(v, q.SMs()), o, p.before, args)
 }
 
 // receivers returns the blocks of an op's kernel that receive what others send.
