@@ -269,36 +269,6 @@ func (g *ranksRig) spreadProjection(rows, cols, width int) {
 	g.alike("x", x, rows*width, op, to(0), spread)
 }
 
-// A projection that takes what the gates of all GPUs send leaves the bits of the ops and exchanges one after another.
-func TestCUDASpreadIsTaken(t *testing.T) {
-	g := newRanksRig(t, cuda.PeerLink)
-	const cols, hidden = 1024, 2048
-	for _, inner := range []int{512, 4096, 11008} {
-		part, hiddenPart := kernels.PartOf(inner, g.n), kernels.PartOf(hidden, g.n)
-		all, x := g.shared(inner, 2), g.shared(hidden, 2)
-		gate := kernels.GateUp{X: g.shared(cols, 1)[0], Norm: g.shared(cols, 1)[0], Gate: g.randomWeight(part, cols),
-			Up: g.randomWeight(part, cols), Out: g.shared(part, 1)[0], T: 1, Eps: 1e-5, Class: kernels.Decode}
-		down := kernels.Projection{W: g.randomWeight(hiddenPart, inner), X: g.shared(hiddenPart, 1)[0], T: 1,
-			Class: kernels.Decode, Store: true}
-		gates := func(i int) kernels.Exchange {
-			return kernels.Exchange{Part: gate.Out, All: all[i], Signals: g.set.Signals, T: 1, Width: inner, PartCols: part,
-				Ranks: g.n}
-		}
-		adds := func(i int) kernels.Exchange {
-			return kernels.Exchange{Part: down.X, All: g.shared(hidden, 1)[0], X: x[i], Signals: g.set.Signals, T: 1,
-				Width: hidden, PartCols: hiddenPart, Ranks: g.n}
-		}
-		sends, takes := gate, down
-		sends.Spread = gates(1).TakenBy(down.W)
-		takes.In, takes.Spread, takes.Before = all[1], adds(1), sends.Spread
-		if !sends.Sends() {
-			t.Fatal("the gates do not send")
-		}
-		down.In = all[0]
-		g.alike("x", x, hidden, gate, gates(0), down, adds(0), sends, takes)
-	}
-}
-
 // alike launches ops three times, and compares after each the buffers of n elements that they leave.
 func (g *ranksRig) alike(name string, left []device.Buffer, n int, ops ...device.Op) {
 	g.t.Helper()

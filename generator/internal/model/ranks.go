@@ -178,7 +178,8 @@ func (p *pass) gateUpParts(i int, op kernels.GateUp) {
 
 // expertParts returns both halves of the experts of one of several ranks, each with the exchange that gives all ranks its
 // results.
-func (p *pass) expertParts(gates kernels.ExpertGateUp, down kernels.ExpertDown) (kernels.ExpertGateUp, kernels.ExpertDown) {
+func (p *pass) expertParts(gates kernels.ExpertGateUp, down kernels.ExpertDown) (kernels.ExpertGateUp,
+	kernels.ExpertDown) {
 	s, c := p.memory, p.model.Config
 	gates.Spread = p.exchangeOf(gates.Out, s.inner, gates.T*c.Experts.Used, c.Experts.Inner)
 	x := down.X
