@@ -188,3 +188,16 @@ func scratchCopy(h *device.Host, b device.Buffer, n int) []float32 {
 	copy(s, h.Float32(b)[:n])
 	return s
 }
+
+// spreads reports whether there is a kernel that also exchanges: for the head sizes of large models, in decode passes.
+func (o Attend) spreads() bool {
+	size := (o.KV.HeadDim + 31) / 32
+	return !o.Spread.IsZero() && o.Class == Decode && (size == 2 || size == 4) && o.Queries <= 1 && o.First == 0 &&
+		!o.hasLogits() && o.KV.Values == 0 && o.Spread.fits(mostPackets)
+}
+
+// Sends reports whether the next op may take the results of one row as they come: whether there is a kernel that sends.
+func (o Attend) Sends() bool { return o.T == 1 && o.spreads() }
+
+// hasLogits reports whether there is a softcap, or sinks.
+func (o Attend) hasLogits() bool { return o.Softcap > 0 || !o.Sinks.IsZero() }

@@ -57,16 +57,12 @@ func (o Attend) CUDA(q *cuda.Queue) error {
 	return o.Spread.CUDA(q)
 }
 
-// spreads reports whether there is a kernel that also exchanges: for the head sizes of large models, in decode passes.
-func (o Attend) spreads() bool {
-	size := (o.KV.HeadDim + 31) / 32
-	return !o.Spread.IsZero() && o.Class == Decode && (size == 2 || size == 4) && o.Queries <= 1 && o.First == 0 &&
-		!o.hasLogits() && o.KV.Values == 0 && o.Spread.fits(mostPackets)
-}
-
-// launchSpread launches that kernel: it has blocks beside those of o's grid, which receive what others send.
+// launchSpread launches that kernel: it has blocks beside those of o's grid, which receive what others send, unless the
+// next op takes that.
 func (o Attend) launchSpread(q *cuda.Queue, names *attendNames, g cuda.Grid, args attendArgs) error {
-	g.Y++
+	if !o.Spread.taken {
+		g.Y++
+	}
 	to := o.Spread.to(q, 0, o.T)
 	if o.Post.IsZero() {
 		return cuda.Launch(q, names.plainSpread, g, attendSpreadArgs[attendArgs]{args, to})
@@ -132,9 +128,6 @@ func (o Attend) launchLogits(q *cuda.Queue, names *attendNames, g cuda.Grid, arg
 	deferred := attendDeferredArgs{args, o.post().args(q, o.Q)}
 	return cuda.Launch(q, names.deferred, g, attendLogitsArgs[attendDeferredArgs]{deferred, logits})
 }
-
-// hasLogits reports whether there is a softcap, or sinks.
-func (o Attend) hasLogits() bool { return o.Softcap > 0 || !o.Sinks.IsZero() }
 
 // logits returns the arguments of softcap and sinks.
 func (o Attend) logits(q *cuda.Queue) (l attendLogits) {

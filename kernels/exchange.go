@@ -71,6 +71,20 @@ func (o Exchange) fits(most int) bool {
 		(o.Ranks-1)*o.PartCols < o.Width
 }
 
+// mostTakers is the most blocks of a product that takes its row: one on each SM, whose registers hold what they take
+// beside weights.
+const mostTakers = 131
+
+// TakenBy returns the exchange as one whose results a projection by w takes as they come, where GPUs have a kernel for
+// that: of one row, in memory that they address. The projection is the next op, and the one before sends ([Attend.Sends],
+// [GateUp.Sends]).
+func (o Exchange) TakenBy(w Weight) Exchange {
+	o.taken = o.T == 1 && o.Signals.Inbox == device.PeerInbox && o.fits(mostPackets) && o.X.IsZero() &&
+		w.Layout == Fragments && w.DType != F32 && w.Cols == o.Width && 4*w.Cols <= gemvShared &&
+		tilesOf(w.Rows) <= mostTakers && w.Order.IsZero()
+	return o
+}
+
 // IsZero reports whether there is no exchange.
 func (o Exchange) IsZero() bool { return o.Ranks == 0 }
 

@@ -13,6 +13,10 @@ import (
 // exchangeThreads is EXCHANGE_THREADS of exchange.cu.
 const exchangeThreads = 512
 
+// flagBlocks is the most blocks that raise flags. 32 fill NVLink, and each more waits for a fence and a flag of its own:
+// measured, 64 take 1 us longer.
+const flagBlocks = 32
+
 // receives is how many packets a block of a product receives.
 const receives = 1 << 13
 
@@ -115,7 +119,7 @@ func (o Exchange) launchRounded(q *cuda.Queue) error {
 	for peer := range o.Ranks {
 		args.rounded[peer], args.flags[peer] = q.PeerAddress(peer, o.Rounded), q.PeerAddress(peer, o.Signals.Flags)
 	}
-	g := cuda.Grid{X: min(device.SignalBlocks, splitsOf(pairs/2, exchangeThreads)), Threads: exchangeThreads,
+	g := cuda.Grid{X: min(flagBlocks, splitsOf(pairs/2, exchangeThreads)), Threads: exchangeThreads,
 		Dependent: tune.DependentLaunch}
 	return cuda.Launch(q, "reel_exchange_rounded", g, args)
 }
@@ -149,7 +153,7 @@ func (o Exchange) launchFlags(q *cuda.Queue) error {
 	for peer := range o.Ranks {
 		args.all[peer], args.flags[peer] = q.PeerAddress(peer, o.All), q.PeerAddress(peer, o.Signals.Flags)
 	}
-	g := cuda.Grid{X: min(device.SignalBlocks, splitsOf(elements, exchangeThreads)), Threads: exchangeThreads,
+	g := cuda.Grid{X: min(flagBlocks, splitsOf(elements, exchangeThreads)), Threads: exchangeThreads,
 		Dependent: tune.DependentLaunch}
 	return cuda.Launch(q, name, g, args)
 }
@@ -169,11 +173,11 @@ func launchSpreading[T any](q *cuda.Queue, p productLaunch, o Exchange, args T) 
 	g, suffix := v.grid(o.T, p.units, p.tiles), v.suffix
 	if v == &gemv {
 		g.Shared = p.rowBytes()
-		if g.X+o.receivers() <= q.SMs() {
+		if g.X+o.receivers() <= q.SMs() || p.before.taken {
 			suffix += "_deep"
 		}
 	}
-	return launchSpread(q, p.name+kind+suffix, g, p.maxBlocks(v, q.SMs()), o, Exchange{}, args)
+	return launchSpread(q, p.name+kind+suffix, g, p.maxBlocks(v, q.SMs()), o, p.before, args)
 }
 
 // receivers returns the blocks of an op's kernel that receive what others send.

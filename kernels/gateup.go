@@ -112,3 +112,10 @@ func (o GateUp) Host(h *device.Host) {
 	h.Return(n)
 	o.Spread.spread(h)
 }
+
+// Sends reports whether the next op may take the results of one row as they come: whether there is a kernel that sends.
+func (o GateUp) Sends() bool {
+	packed := func(w Weight) bool { return w.Layout == Fragments && w.DType != F32 && w.DType == o.Gate.DType }
+	return o.T == 1 && o.RowIndex.IsZero() && o.Class == Decode && packed(o.Gate) && packed(o.Up) &&
+		o.Spread.fits(mostPackets)
+}

@@ -98,9 +98,10 @@ type productLaunch struct {
 	handover     Handover
 	gathered     bool // in.rows lists the rows; most entries are padding, which comes last
 	weights      []Weight
-	unitsOf      []int // units of each weight; nil: each unit has a row tile of every weight
-	fewRing      bool  // the op has the kernel of one row over quantised weights with a ring (codes_ring.cuh)
-	takesCodes   bool  // it has kernels of few rows over quantised weights that are handed over (codes_handover.cuh)
+	unitsOf      []int    // units of each weight; nil: each unit has a row tile of every weight
+	fewRing      bool     // the op has the kernel of one row over quantised weights with a ring (codes_ring.cuh)
+	takesCodes   bool     // it has kernels of few rows over quantised weights that are handed over (codes_handover.cuh)
+	before       Exchange // that of in, if a spreading product takes it
 }
 
 // launch launches p's kernel; args is the op's own argument struct.

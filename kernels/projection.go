@@ -28,6 +28,7 @@ type Projection struct {
 	// Spread is the exchange that gives X, with Store and without RowIndex this rank's part, to all ranks; or none. X
 	// may then be left as it is, and the other columns of Spread.X, see [Complete].
 	Spread Exchange
+	Before Exchange // that of In, if this op takes it; with a Spread ([Exchange.TakenBy])
 }
 
 // ProjectionName is which projection of a layer a [Projection] is. It only names the op in
@@ -51,6 +52,10 @@ func (o Projection) Check() error {
 	}
 	if o.Store && !o.Handover.Rounded.IsZero() && o.Handover.Ranks < 2 {
 		return fmt.Errorf("%w: a projection that stores hands nothing over", device.ErrBadShape)
+	}
+	if o.Before.taken && (o.Before.All != o.In || o.T != 1 || !o.RowIndex.IsZero() || o.Class != Decode ||
+		!o.Spread.fits(mostPackets)) {
+		return fmt.Errorf("%w: a projection of %d rows that takes what another op sends", device.ErrBadShape, o.T)
 	}
 	if !o.Spread.IsZero() && (!o.Store || !o.Bias.IsZero()) {
 		return fmt.Errorf("%w: an exchange adds what a projection stores", device.ErrBadShape)

@@ -112,6 +112,10 @@ template <class Op, class D, int U> struct Gemv {
 	}
 };
 
+// takes_row reports whether take_row fills the row otherwise than from memory; see spread.cuh.
+template <class Op> __device__ __forceinline__ bool takes_row(const Op &) { return false; }
+template <class Op> __device__ __forceinline__ void take_row(const Op &, float4 *) {}
+
 // gemv computes row 0 of all units of a block.
 template <class Op, class D, int U> __device__ __forceinline__ void gemv(Op op) {
 	using Block = Gemv<Op, D, U>;
@@ -127,7 +131,10 @@ template <class Op, class D, int U> __device__ __forceinline__ void gemv(Op op) 
 	const int t = b.in.row(0);
 	if (t < 0) return;
 	const bool finishes = threadIdx.x < 16;
-	b.begin_row(t);
+	if (takes_row(op))
+		take_row(op, gemvShared);
+	else
+		b.begin_row(t);
 	if (finishes) prepare_output(op, blockIdx.x, threadIdx.x, 0, prefetched);
 	cp_async_commit();
 	cp_async_wait<1>();

@@ -166,7 +166,7 @@ template <class Op> constexpr int ROWS_AHEAD = Op::PERSISTENT_SKINNY == 2 ? 1 : 
 #define REEL_SPREAD_OF(name, Op, D, U)                                                                      \
 	REEL_KERNEL(name##_gemv_spread, FEW_ROWS_THREADS, 2, (gemv_spread<Op, D, U>(a)),                        \
 	            const __grid_constant__ SpreadArgs<Op> a)                                                  \
-	REEL_KERNEL(name##_gemv_deep_spread, FEW_ROWS_THREADS, 1, (gemv_spread<Op, D, 2 * U>(a)),               \
+	REEL_KERNEL(name##_gemv_deep_spread, FEW_ROWS_THREADS, 1, (gemv_taking<Op, D, 2 * U>(a)),               \
 	            const __grid_constant__ SpreadArgs<Op> a)                                                  \
 	REEL_KERNEL(name##_skinny8_spread, FEW_ROWS_THREADS, SKINNY_BLOCKS<Op>,                                 \
 	            (skinny_spread<Op, D, 4, ROWS_AHEAD<Op>>(a)), const __grid_constant__ SpreadArgs<Op> a)

@@ -59,6 +59,35 @@ template <class Op> struct Spreading : Op {
 	}
 };
 
+// Taking is such an op of one row that may take the row as others send it.
+template <class Op> struct Taking : Spreading<Op> {
+	const int own, after; // as in SpreadArgs
+
+	__device__ __forceinline__ Taking(const SpreadArgs<Op> &a, const Op &op)
+		: Spreading<Op>(a, op), own(a.own), after(a.after) {}
+	// take fills a warp's K blocks of the row. A lane has two columns of each.
+	__device__ __forceinline__ void take(float4 *row) const {
+		constexpr int N = 4, APART = PARTIALS * K_BLOCK;
+		const Activations &in = this->activations();
+		const uint32_t number = this->to.packets.number() - 1;
+		for (int at = threadIdx.x / 32 * K_BLOCK + threadIdx.x % 32 * 2; at < in.cols; at += N * APART) {
+			float2 v[N];
+			this->to.packets.pairs(v, number, in.x, own, after, 0, at, APART, in.cols);
+#pragma unroll
+			for (int i = 0; i < N; i++)
+				if (at + i * APART < in.cols) reinterpret_cast<float2 *>(row)[(at + i * APART) / 2] = v[i];
+		}
+		__syncwarp();
+	}
+};
+template <class Op> __device__ __forceinline__ bool takes_row(const Taking<Op> &op) {
+	return !Op::NORMED && op.after > 0;
+}
+template <class Op> __device__ __forceinline__ void take_row(const Taking<Op> &op, float4 *row) { op.take(row); }
+template <class Op> __device__ __forceinline__ int computing_blocks(const Taking<Op> &op) {
+	return gridDim.x - op.receivers;
+}
+
 // computing_blocks returns the blocks that compute units.
 template <class Op> __device__ __forceinline__ int computing_blocks(const Spreading<Op> &op) {
 	return gridDim.x - op.receivers;
@@ -94,6 +123,9 @@ template <class Args, class Compute> __device__ __forceinline__ void spread(cons
 
 template <class Op, class D, int U> __device__ __forceinline__ void gemv_spread(const SpreadArgs<Op> &a) {
 	spread(a, [&] { gemv<Spreading<Op>, D, U>(Spreading<Op>(a, Op(a.op))); });
+}
+template <class Op, class D, int U> __device__ __forceinline__ void gemv_taking(const SpreadArgs<Op> &a) {
+	spread(a, [&] { gemv<Taking<Op>, D, U>(Taking<Op>(a, Op(a.op))); });
 }
 template <class Op, class D, int U, int X> __device__ __forceinline__ void skinny_spread(const SpreadArgs<Op> &a) {
 	spread(a, [&] { skinny<Spreading<Op>, D, 1, U, X>(Spreading<Op>(a, Op(a.op))); });

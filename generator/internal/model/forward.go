@@ -90,8 +90,8 @@ func (p *pass) layer(i int, attend kernels.Attend) {
 		p.attention(i, attend)
 	} else {
 		qkv, attend := p.deferRoPE(p.qkv(i, h.qkv), attend)
-		p.launch(qkv)         // q, k, v = Wqkv·rmsnorm(x); k and v go to the KV pool
-		p.attendParts(attend) // attended = softmax(q·K/√d)·V
+		p.launch(qkv)            // q, k, v = Wqkv·rmsnorm(x); k and v go to the KV pool
+		p.attendParts(i, attend) // attended = softmax(q·K/√d)·V
 	}
 	p.project(p.outputProjection(i, h.output), p.model.layers[i].afterAttention) // x += Wo·attended
 	p.feedForward(i, h.gateUp, h.down)
@@ -110,7 +110,7 @@ func (p *pass) feedForward(i int, gateUp, down kernels.Handover) {
 		}
 		return
 	}
-	p.gateUpParts(p.gateUp(i, gateUp))                                       // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x)
+	p.gateUpParts(i, p.gateUp(i, gateUp))                                    // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x)
 	p.project(p.downProjection(i, down), p.model.layers[i].afterFeedForward) // x += Wdown·inner
 }
 
@@ -154,7 +154,7 @@ func (p *pass) sampledRows() {
 	if p.model.layers[last].sparse() {
 		p.sampledExperts(last)
 	} else {
-		p.gateUpParts(p.sampledGateUp(last))
+		p.gateUpParts(last, p.sampledGateUp(last))
 		p.project(p.sampledDownProjection(last), p.model.layers[last].afterFeedForward)
 	}
 	if p.model.Config.Embedding != nil {
@@ -245,6 +245,7 @@ type pass struct {
 	target *Model // of a draft model's pass: the model that it guesses for
 	memory *StepMemory
 	stream device.Stream
+	sent   kernels.Exchange // that of the op before a projection, on several ranks
 	// handsParts is whether ranks hand parts of rounded rows over: see canHandParts.
 	handsParts bool
 	err        error

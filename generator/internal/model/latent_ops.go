@@ -64,7 +64,7 @@ func (p *pass) keys(i int, h kernels.Handover) {
 // to values.
 func (p *pass) attention(i int, attend kernels.Attend) {
 	if p.model.Config.Latent == nil {
-		p.attendParts(attend)
+		p.attendParts(i, attend)
 		return
 	}
 	p.launch(p.absorb(i))

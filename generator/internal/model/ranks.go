@@ -151,26 +151,35 @@ func (p *pass) exchangeOf(part, all device.Buffer, rows, width int) kernels.Exch
 		PartCols: p.model.Config.part(width), Ranks: p.model.Config.ranks()}
 }
 
-// attendParts launches an attention over a part of the heads, which gives all ranks its results.
-func (p *pass) attendParts(op kernels.Attend) {
+// attendParts launches the attention of layer i over a part of the heads, which gives all ranks its results.
+func (p *pass) attendParts(i int, op kernels.Attend) {
 	if c := p.model.Config; c.dividesHeads() {
 		op.Spread = handed(p.exchangeOf(op.Out, p.memory.attended, op.T, c.Heads*c.HeadDim), op.Handover)
 		op.Spread.PartCols = c.heads() * c.HeadDim
+		if op.Sends() {
+			op.Spread = op.Spread.TakenBy(p.model.layers[i].output)
+		}
+		p.sent = op.Spread
 	}
 	p.launch(op)
 }
 
-// gateUpParts launches the gates of a layer, and gives all ranks their results.
-func (p *pass) gateUpParts(op kernels.GateUp) {
+// gateUpParts launches the gates of layer i, and gives all ranks their results.
+func (p *pass) gateUpParts(i int, op kernels.GateUp) {
 	if c := p.model.Config; c.ranks() > 1 {
 		op.Spread = handed(p.exchangeOf(op.Out, p.memory.inner, op.T, c.Inner), op.Handover)
+		if op.Sends() {
+			op.Spread = op.Spread.TakenBy(p.model.layers[i].down)
+		}
+		p.sent = op.Spread
 	}
 	p.launch(op)
 }
 
 // expertParts returns both halves of the experts of one of several ranks, each with the exchange that gives all ranks its
 // results.
-func (p *pass) expertParts(gates kernels.ExpertGateUp, down kernels.ExpertDown) (kernels.ExpertGateUp, kernels.ExpertDown) {
+func (p *pass) expertParts(gates kernels.ExpertGateUp, down kernels.ExpertDown) (kernels.ExpertGateUp,
+	kernels.ExpertDown) {
 	s, c := p.memory, p.model.Config
 	gates.Spread = p.exchangeOf(gates.Out, s.inner, gates.T*c.Experts.Used, c.Experts.Inner)
 	x := down.X
@@ -207,6 +216,7 @@ func (p *pass) projectParts(op kernels.Projection, add *kernels.AddNorm) {
 		op.Spread.X, op.Spread.Bias = x, bias
 	}
 	op.Spread = handed(op.Spread, op.Handover)
+	op.Before, p.sent = p.sent, kernels.Exchange{}
 	p.launch(op)
 	if add != nil {
 		add.Branch = gathered

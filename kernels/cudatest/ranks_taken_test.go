@@ -10,6 +10,7 @@ import (
 
 	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/device/cuda"
 )
 
 // ranksMixture is a layer's experts on several GPUs, of which each has a part, and the rows that all have.
@@ -142,4 +143,34 @@ func (m *ranksMixture) padding(name string, gates kernels.ExpertGateUp, down ker
 	}
 	m.must(m.s.Synchronize())
 	m.compare(name+": x of padding", m.x[1], was)
+}
+
+// A projection that takes what the gates of all GPUs send leaves the bits of the ops and exchanges one after another.
+func TestCUDASpreadIsTaken(t *testing.T) {
+	g := newRanksRig(t, cuda.PeerLink)
+	const cols, hidden = 1024, 2048
+	for _, inner := range []int{512, 4096, 11008} {
+		part, hiddenPart := kernels.PartOf(inner, g.n), kernels.PartOf(hidden, g.n)
+		all, x := g.shared(inner, 2), g.shared(hidden, 2)
+		gate := kernels.GateUp{X: g.shared(cols, 1)[0], Norm: g.shared(cols, 1)[0], Gate: g.randomWeight(part, cols),
+			Up: g.randomWeight(part, cols), Out: g.shared(part, 1)[0], T: 1, Eps: 1e-5, Class: kernels.Decode}
+		down := kernels.Projection{W: g.randomWeight(hiddenPart, inner), X: g.shared(hiddenPart, 1)[0], T: 1,
+			Class: kernels.Decode, Store: true}
+		gates := func(i int) kernels.Exchange {
+			return kernels.Exchange{Part: gate.Out, All: all[i], Signals: g.set.Signals, T: 1, Width: inner, PartCols: part,
+				Ranks: g.n}
+		}
+		adds := func(i int) kernels.Exchange {
+			return kernels.Exchange{Part: down.X, All: g.shared(hidden, 1)[0], X: x[i], Signals: g.set.Signals, T: 1,
+				Width: hidden, PartCols: hiddenPart, Ranks: g.n}
+		}
+		sends, takes := gate, down
+		sends.Spread = gates(1).TakenBy(down.W)
+		takes.In, takes.Spread, takes.Before = all[1], adds(1), sends.Spread
+		if !sends.Sends() {
+			t.Fatal("the gates do not send")
+		}
+		down.In = all[0]
+		g.alike("x", x, hidden, gate, gates(0), down, adds(0), sends, takes)
+	}
 }
