@@ -11,12 +11,14 @@
 // Whole has STAGES_ K blocks of activations and weights in shared memory. With PAIRED, blocks come in clusters of two.
 template <class Op, class D, int T, int STAGES_, bool PAIRED = true> struct Whole {
 	static constexpr int STAGES = STAGES_;
+	static constexpr int GROUP = 128; // threads of a warpgroup
 	static constexpr int CONSUMERS = 256, FINISHERS = 128, PRODUCERS = 128, THREADS = CONSUMERS + FINISHERS + PRODUCERS;
 	static constexpr int TILES = 8, UNITS = TILES / Op::R, TOKEN_GROUPS = T / TOKEN_GROUP;
 	static constexpr int ROWS = T * TOKEN_BLOCK_BYTES, WEIGHTS = TILES * TILE_BLOCK_BYTES; // bytes in a stage
 	using TokenInfo = typename Op::TokenInfo;
-	using BlockEpilogue = Epilogue<Op, D, FINISHERS, (Op::R > 1 ? Op::QUADS_AHEAD > 0 : Op::QUADS_AHEAD),
+	using BlockEpilogue = Epilogue<Op, D, FINISHERS, (Op::QUADS_AHEAD > 0),
 		(Op::R > 1 && Op::QUADS_AHEAD ? 2 : 4)>;
+	using LastEpilogue = Epilogue<Op, D, GROUP, (Op::QUADS_AHEAD > 0), 2>; // of those who multiplied: in fewer registers
 	static constexpr int PITCH = BlockEpilogue::PITCH;
 	// Shared memory: barriers, scales [T], token info [T], an output tile's sums, float [T][PITCH], stages of activations,
 	// and of weights.
@@ -176,7 +178,7 @@ template <class Op, class D, int T, int STAGES_, bool PAIRED = true> struct Whol
 		__syncwarp();
 	}
 
-	// consume computes the items' sums.
+	// consume computes the items' sums, and helps to pass those of the block's last item to the op.
 	__device__ __forceinline__ void consume() const {
 		StageCursor<STAGES> c;
 		Item w;
@@ -195,7 +197,16 @@ template <class Op, class D, int T, int STAGES_, bool PAIRED = true> struct Whol
 				if (i > 0) mbarrier_wait(finished(), (i - 1) & 1);
 				store(sum);
 			}
-			mbarrier_arrive_warp(stored());
+			if (!is_last(i)) {
+				mbarrier_arrive_warp(stored());
+				continue;
+			}
+			sync_all();
+			const Share share = share_of(w, 1 + threadIdx.x / GROUP);
+			const LastEpilogue epilogue = epilogue_of<LastEpilogue>(w, share, threadIdx.x % GROUP);
+			typename LastEpilogue::Lookahead lookahead;
+			epilogue.look_ahead(lookahead);
+			epilogue.finish(lookahead);
 		}
 	}
 	// own returns the address of a lane's sums of the first eight tokens (staged_address of Epilogue).
@@ -274,23 +285,45 @@ template <class Op, class D, int T, int STAGES_, bool PAIRED = true> struct Whol
 	}
 
 	static __device__ __forceinline__ void sync_finishers() { named_barrier_sync<FINISHERS>(1); }
+	// sync_all waits until the sums and the scales of a block's last item are stored.
+	static __device__ __forceinline__ void sync_all() { named_barrier_sync<CONSUMERS + FINISHERS>(2); }
+	__device__ __forceinline__ bool is_last(int i) const {
+		Item next;
+		return !item(i + 1, next);
+	}
+	// Share is what a warpgroup finishes of an item: n tokens from `first` on.
+	struct Share {
+		int first, n;
+	};
+	// share_of returns the share of warpgroup 0 to 2 of an item that all finish.
+	__device__ __forceinline__ Share share_of(const Item &w, int group) const {
+		constexpr int EACH = T / 3 / TOKEN_GROUP * TOKEN_GROUP;
+		return {group * EACH, min(max(token_count(w) - group * EACH, 0), EACH)};
+	}
+	template <class E> __device__ __forceinline__ E epilogue_of(const Item &w, const Share &share, int thread) const {
+		return {op, a.handover, shared + SUMS + share.first * PITCH * 4, shared + SCALES, tokenInfo, first_unit(w),
+			plan.endUnit, first_token(w), share.first, share.n, thread};
+	}
 	// finish passes the items' sums to the op.
 	__device__ __forceinline__ void finish() const {
 		const int thread = threadIdx.x - CONSUMERS;
 		Item w;
 #pragma unroll 1
 		for (int i = 0; item(i, w); i++) {
-			const int n = token_count(w);
-			for (int t = thread; Op::NORMED && t < n; t += FINISHERS) {
+			for (int t = thread; Op::NORMED && t < token_count(w); t += FINISHERS) {
 				tokenInfo[t] = op.token_info(first_token(w) + t);
 				store_shared(shared + SCALES + t * 4, scale_of(first_token(w) + t));
 			}
 			if (Op::NORMED) sync_finishers();
-			const BlockEpilogue epilogue = {op, a.handover, shared + SUMS, shared + SCALES, tokenInfo, first_unit(w),
-				plan.endUnit, first_token(w), 0, n, thread};
+			const bool last = is_last(i);
+			const Share all = {0, token_count(w)}, share = last ? share_of(w, 0) : all;
+			const BlockEpilogue epilogue = epilogue_of<BlockEpilogue>(w, share, thread);
 			typename BlockEpilogue::Lookahead lookahead;
 			epilogue.look_ahead(lookahead);
-			mbarrier_wait(stored(), i & 1);
+			if (last)
+				sync_all();
+			else
+				mbarrier_wait(stored(), i & 1);
 			epilogue.finish(lookahead);
 			mbarrier_arrive_warp(finished());
 			if (Op::NORMED) sync_finishers(); // all have read the scales
