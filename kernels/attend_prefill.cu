@@ -106,10 +106,8 @@ template <int DIM, bool EXACT, bool WINDOWED, class Logits> struct Prefill : Pre
 					s[4 * i + e] = -INFINITY;
 	}
 
-	// weigh replaces scores by weights 2^(score·scale - most), rounded, as pairs, and rescales the
-	// sums so far.
-	__device__ __forceinline__ void weigh(uint32_t (&p)[8][2], float (&s)[32], int from) {
-		float factor[2];
+	// exponentials replaces scores by weights 2^(score·scale - most), and finds the factors of the sums so far.
+	__device__ __forceinline__ void exponentials(float (&factor)[2], float (&s)[32], int from) {
 		const float scale = Logits::IS ? 1 : a.scale;
 #pragma unroll
 		for (int i = 0; Logits::IS && i < 32; i++) s[i] = logits.score(s[i], a.scale);
@@ -125,19 +123,41 @@ template <int DIM, bool EXACT, bool WINDOWED, class Logits> struct Prefill : Pre
 			const float base = top == -INFINITY ? 0 : top; // the row sees none of these positions: all weights are 0
 			factor[half] = exp2_approx(__fsub_rn(most[half], base));
 			most[half] = top;
+#pragma unroll
+			for (int i = 0; i < 8; i++)
+#pragma unroll
+				for (int e = 2 * half; e < 2 * half + 2; e++) s[4 * i + e] = exp2_approx(__fmaf_rn(s[4 * i + e], scale, -base));
+		}
+	}
+
+	// round_weights rounds the weights, as pairs, and adds them up.
+	__device__ __forceinline__ void round_weights(uint32_t (&p)[8][2], const float (&s)[32], const float (&factor)[2]) {
+#pragma unroll
+		for (int half = 0; half < 2; half++) {
 			float sum = __fmul_rn(weight[half], factor[half]);
 #pragma unroll
 			for (int i = 0; i < 8; i++) {
-				p[i][half] = attend_pack(exp2_approx(__fmaf_rn(s[4 * i + 2 * half], scale, -base)),
-					exp2_approx(__fmaf_rn(s[4 * i + 2 * half + 1], scale, -base)));
+				p[i][half] = attend_pack(s[4 * i + 2 * half], s[4 * i + 2 * half + 1]);
 				// The sum of weights uses the rounded weights that multiply the values.
 				sum = __fadd_rn(sum, __fadd_rn(BF16::low(p[i][half]), BF16::high(p[i][half])));
 			}
 			weight[half] = sum;
 		}
+	}
+
+	// rescale multiplies the sums so far by their factors.
+	__device__ __forceinline__ void rescale(const float (&factor)[2]) {
 		if (!__any_sync(~0u, factor[0] != 1 || factor[1] != 1)) return; // all factors are 1
 #pragma unroll
 		for (int i = 0; i < 8 * VALUE_STEPS; i++) o[i] = __fmul_rn(o[i], factor[i / 2 % 2]);
+	}
+
+	// weigh makes weights of scores, and rescales the sums so far.
+	__device__ __forceinline__ void weigh(uint32_t (&p)[8][2], float (&s)[32], int from) {
+		float factor[2];
+		exponentials(factor, s, from);
+		round_weights(p, s, factor);
+		rescale(factor);
 	}
 
 	// add_values adds weights times values of the block.
@@ -220,24 +240,26 @@ template <int DIM, bool EXACT, bool WINDOWED, class Logits> struct Prefill : Pre
 		if (lane() % 4 == 0) *(float2 *)(to + prefill_state<DIM>(dim(a), tile)) = {most[half], weight[half]};
 	}
 
-	// add adds the sums of earlier splits, which are in `out`, to this split's. A single split
-	// stays as it is.
-	__device__ __forceinline__ void add(int half, int split) {
+	// add adds the sums of earlier splits, of which before(i) returns a lane's i-th pair, to this split's.
+	template <class Before> __device__ __forceinline__ void add_before(int half, const Before &before) {
 		AttendSum sum = {0, allMost[half], allWeight[half]};
 		float mine, its;
 		sum.factors(most[half], mine, its);
 		sum.add(0, most[half], weight[half]);
 		allMost[half] = sum.most, allWeight[half] = weight[half] = sum.weight;
-		const float *before = a.out + (size_t)at(half) * dim(a) + base() + lane() % 4 * 2;
-		const bool begins = split == splits.first();
 #pragma unroll
 		for (int i = 0; i < 2 * VALUE_STEPS; i++) {
 			if (base() + 8 * i >= dim(a)) continue;
-			float2 x = {};
-			if (!begins) x = *(const float2 *)(before + 8 * i);
+			const float2 x = before(i);
 			o[4 * i + 2 * half] = __fmaf_rn(o[4 * i + 2 * half], its, __fmul_rn(x.x, mine));
 			o[4 * i + 2 * half + 1] = __fmaf_rn(o[4 * i + 2 * half + 1], its, __fmul_rn(x.y, mine));
 		}
+	}
+	// add does so with the sums in `out`. A single split stays as it is.
+	__device__ __forceinline__ void add(int half, int split) {
+		const float *before = a.out + (size_t)at(half) * dim(a) + base() + lane() % 4 * 2;
+		const bool begins = split == splits.first();
+		add_before(half, [&](int i) { return begins ? float2{} : *(const float2 *)(before + 8 * i); });
 	}
 
 	// store_sums keeps sums in `out` for the next split.
@@ -368,6 +390,16 @@ __device__ __forceinline__ void prefill(const AttendArgs &a, const Logits &logit
 	prefill_merge<DIM, WINDOWED>(a, logits, tile, p.dim(a), share ? tile.part : 0, share ? sharing : 1);
 	if (share) attend_leave(arrived, sharing);
 }
+
+#include "attention/prefill_long.cuh"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define PREFILL_LONG_KERNEL(DIM)                                                  \
+	extern "C" __global__ void __launch_bounds__(PrefillLong<DIM>::THREADS, 1)    \
+		reel_attend_prefill_##DIM##_long(const __grid_constant__ AttendArgs a) { prefill_long<DIM>(a); }
+PREFILL_LONG_KERNEL(64)
+PREFILL_LONG_KERNEL(128)
+#endif
 
 // The kernels by head size, with BLOCKS blocks per SM; `any` is for all other sizes up to 128.
 #define PREFILL_KERNEL(NAME, DIM, EXACT, BLOCKS)                                  \

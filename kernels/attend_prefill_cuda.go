@@ -75,6 +75,9 @@ func (o Attend) prefillKernel() prefillKernel {
 func (o Attend) prefill(q *cuda.Queue) error {
 	kernel := o.prefillKernel()
 	onHopper := hopper(q)
+	if onHopper && o.prefillsLong(q.SMs()) {
+		return o.prefillLong(q, kernel)
+	}
 	g, p := o.prefillGrid(q.SMs(), onHopper)
 	args := o.args(q, p.window, p.join, prefillSplits(o.Slots.Context))
 	o.setHandover(q, &args)
@@ -87,6 +90,44 @@ func (o Attend) prefill(q *cuda.Queue) error {
 		return cuda.Launch(q, kernel.name, g, attendLogitsArgs[attendArgs]{args, o.logits(q)})
 	}
 	return cuda.Launch(q, kernel.name, g, args)
+}
+
+// prefillLongQueries are the queries of a tile of the kernels for many rows on Hopper (attention/prefill_long.cuh).
+const prefillLongQueries = 128
+
+// prefillsLong reports whether o has enough rows for such a kernel, each of whose blocks needs an SM, and whether there
+// is one: for heads of 64 and 128 whose rows see all positions.
+func (o Attend) prefillsLong(sms int) bool {
+	dim := o.KV.HeadDim
+	if dim != 64 && dim != 128 || o.hasLogits() || o.visible() < o.Slots.Context {
+		return false
+	}
+	if tune.PrefillQueries != 0 {
+		return tune.PrefillQueries == prefillLongQueries
+	}
+	return o.KV.Heads*splitsOf(o.Heads/o.KV.Heads, prefillQueries)*splitsOf(o.T, o.prefillRows(prefillLongQueries)) >= sms
+}
+
+// prefillLong launches it.
+func (o Attend) prefillLong(q *cuda.Queue, kernel prefillKernel) error {
+	rows := o.prefillRows(prefillLongQueries)
+	g := cuda.Grid{X: o.KV.Heads * splitsOf(o.Heads/o.KV.Heads, prefillQueries), Y: splitsOf(o.T, rows), Z: 1,
+		Threads: 2*prefillLongQueries + 32*prefillWarps, Dependent: tune.DependentLaunch,
+		Shared: prefillLongShared(kernel.dim)}
+	args := o.args(q, rows, 1, prefillSplits(o.Slots.Context))
+	o.setHandover(q, &args)
+	args.parts = 1
+	return cuda.Launch(q, kernel.name+"_long", g, args)
+}
+
+// prefillLongShared returns the bytes of shared memory of a block: the stages of keys and values, the sums of earlier
+// splits, and a pair of barriers for each stage.
+func prefillLongShared(dim int) int {
+	stages := 5
+	if dim == 64 {
+		stages = 8
+	}
+	return stages*(2*prefillKeys*dim*2+16) + prefillLongQueries*dim*4
 }
 
 // prefillHalves returns how many blocks share the values of a head.

@@ -76,6 +76,9 @@ func launchStreamK[T any](q *cuda.Queue, p productLaunch, kind string, args T) e
 	if err != nil {
 		return err
 	}
+	if wholeSuits(int(p.in.n)) {
+		return launchWhole(q, p, kind, r, args)
+	}
 	v := sliceShapeOf(p.units*p.tiles, int(p.in.cols)).variant(int(p.in.n))
 	return launchSlices(q, p, v, unitRun{p.weights[0].DType, 0, p.units}, r, args)
 }

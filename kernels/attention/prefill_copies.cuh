@@ -40,6 +40,9 @@ template <int DIM, bool EXACT> struct PrefillCopies {
 	static __device__ __forceinline__ int swizzle(int row) { return RUN == 8 ? row & 7 : row >> 1 & 3; }
 	static __device__ __forceinline__ int run_offset(int run) { return run * PREFILL_KEYS * RUN; }
 
+	// thread is the thread's number among those that copy.
+	static __device__ __forceinline__ int thread() { return threadIdx.x % (32 * PREFILL_WARPS); }
+
 	// load_pages starts loading the page numbers for block n.
 	__device__ __forceinline__ void load_pages(int n) {
 		const int32_t *table = a.blockTable + (size_t)run.slot * a.pages;
@@ -49,13 +52,13 @@ template <int DIM, bool EXACT> struct PrefillCopies {
 	}
 
 	// copied returns the position in a block of the i-th row that a thread copies.
-	static __device__ __forceinline__ int copied(int i) { return threadIdx.x / LANES + APART * i; }
+	static __device__ __forceinline__ int copied(int i) { return thread() / LANES + APART * i; }
 
 	// find_rows computes the addresses of block n from its page numbers.
 	__device__ __forceinline__ void find_rows(int n) {
 		const uint32_t stride = plane * 2 * a.layers, chunks = dim(a) / 8;
 		const uint4 *keys = (const uint4 *)a.pool + (size_t)plane * (2 * a.layer) +
-			(tile.kvHead << a.pageShift) * chunks + threadIdx.x % LANES;
+			(tile.kvHead << a.pageShift) * chunks + thread() % LANES;
 #pragma unroll
 		for (int i = 0; i < ROWS; i++) {
 			const int p = n * PREFILL_KEYS + copied(i);
@@ -74,7 +77,7 @@ template <int DIM, bool EXACT> struct PrefillCopies {
 	// copy_block starts copying keys (which 0) or values (1) from the addresses that find_rows
 	// computed.
 	__device__ __forceinline__ void copy_block(int stage, int which) const {
-		const int row = threadIdx.x / LANES, chunk = threadIdx.x % LANES;
+		const int row = thread() / LANES, chunk = thread() % LANES;
 		const int base = VALUES < DIM && which ? tile.base : 0;
 		uint4 *to = stages + stage * STAGE + which * KEYS + row * RUN + (chunk ^ swizzle(row));
 #pragma unroll

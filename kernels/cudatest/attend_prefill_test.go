@@ -32,7 +32,7 @@ var prefillShapes = append(slices.Clone(attendShapes), struct{ heads, kvHeads, d
 	struct{ heads, kvHeads, d, context int }{32, 32, 128, 3000})
 
 // Queries of a tile: 0 for the launcher's choice, then all sizes.
-var prefillTiles = [4]int{0, 16, 32, 64}
+var prefillTiles = [5]int{0, 16, 32, 64, 128}
 
 func TestCUDAPrefillAttend(t *testing.T) {
 	for _, c := range prefillShapes {

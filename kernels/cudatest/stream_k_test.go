@@ -147,7 +147,7 @@ func TestCUDAWorkSlices(t *testing.T) {
 	workspace := b.workspaceFor(most, in)
 	for _, tune.MaxWorkSlices = range []int{1, 2, 5, 6, 7, 11, 12, 13, 18, 24} {
 		var want, wantGated []uint32
-		for _, tune.StreamKTokens = range []int{16, 56, 104, 208} {
+		for _, tune.StreamKTokens = range []int{16, 56, 104, 208, 192} {
 			res := put(b, start)
 			b.run(func(on int) device.Op {
 				return kernels.Projection{W: w[on], In: x[on], X: res[on], Workspace: workspace, T: most,
@@ -199,6 +199,34 @@ func TestCUDAFewWorkSlicesSideBySide(t *testing.T) {
 			b.equal(name+", some rows", of(100, 416), want[100*c.hidden:][:416*c.hidden])
 			b.equal(name+": counters", read[uint32](b, 1, workspace.Partials.Slice(0, kernels.ArrivalBytes)),
 				make([]uint32, kernels.ArrivalBytes/4))
+		}
+	}
+}
+
+// Whole output tiles have the bits of stream-K, with results handed over or not: over token tiles of any size, also where
+// the last pair of blocks has tokens for one of them, and the last output tile is not full.
+func TestCUDAWholeTiles(t *testing.T) {
+	b := newBoth(t)
+	defer func() { tune.StreamKTokens = 0 }()
+	for i, rows := range []int{1, 100, 385, 417, 600, 800, 1000, 1150} {
+		const hidden, inner = 640, 1408
+		dtype := []kernels.DType{kernels.BF16, kernels.F16}[i%2]
+		gate, up, down := b.matrix(dtype, inner, hidden), b.matrix(dtype, inner, hidden), b.matrix(dtype, hidden, inner)
+		norm, x := put(b, b.normal(hidden, 1))[1], b.normal(rows*hidden, 3)
+		a := b.newAttention(dtype, kernels.BF16, rows, hidden, 9, 3, 64)
+		a.op[1].Workspace, a.op[1].Class = b.workspaceFor(rows, hidden), kernels.Prefill
+		compute := func(tokens int) (results [][]uint32) {
+			tune.StreamKTokens = tokens
+			for _, handover := range []bool{true, false} {
+				results = append(results, b.feedForward(b.load(1, bytesOf(x)), rows, hidden, inner,
+					[2]kernels.Weight{gate[1], up[1]}, down[1], norm, handover))
+			}
+			b.onGPU(a.op[1])
+			return append(results, read[uint32](b, 1, a.op[1].Out), read[uint32](b, 1, a.op[1].KV.Data))
+		}
+		want := compute(208)
+		for j, got := range compute(192) {
+			b.equal(fmt.Sprintf("%d rows: %s", rows, []string{"handed over", "apart", "queries", "pool"}[j]), got, want[j])
 		}
 	}
 }

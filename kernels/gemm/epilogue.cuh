@@ -8,19 +8,18 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // Epilogue passes 128 outputs of some tokens to the op, with THREADS threads.
-template <class Op, class D, int THREADS> struct Epilogue {
-	// Row tiles of 16 outputs, and units of the op, per output tile.
-	static constexpr int TILES = 8, UNITS = TILES / Op::R;
+// AHEAD batches of BATCH tokens per thread are looked up before use. More tokens would overlap more loads, but in
+// stream-K the unrolled code runs only once or twice per kernel and is fetched from L2 (notes/stream_k.md, version 18).
+template <class Op, class D, int THREADS, int AHEAD = Op::QUADS_AHEAD, int BATCH = 2> struct Epilogue {
+	static constexpr int TILES = 8; // of 16 outputs
+	static constexpr int UNITS = TILES / Op::R; // of the op
 	static constexpr int PITCH = TILES * 16 + 4; // floats per token
 	// Tokens that all threads process at once, four rows per thread.
 	static constexpr int EACH = THREADS / (4 * UNITS);
-	// Tokens per thread and iteration. More would overlap more loads, but the unrolled code runs
-	// only once or twice per kernel and is fetched from L2 (notes/stream_k.md, version 18).
-	static constexpr int BATCH = 2;
 	using Quad = typename Op::Quad; // values loaded for four rows of a token
 	// Values loaded ahead of use, for a thread's next tokens.
 	struct Lookahead {
-		Quad quad[Op::QUADS_AHEAD + 1][BATCH];
+		Quad quad[AHEAD + 1][BATCH];
 	};
 
 	const Op &op;
@@ -52,6 +51,12 @@ template <class Op, class D, int THREADS> struct Epilogue {
 		store_shared(to + 32, v.z);
 		store_shared(to + PITCH * 4 + 32, v.w);
 	}
+	// staged loads what stage stored.
+	static __device__ __forceinline__ float4 staged(uint32_t stagedSums, int i) {
+		const uint32_t at = stagedSums + i * TOKEN_GROUP * PITCH * 4;
+		return {load_shared_float(at), load_shared_float(at + PITCH * 4), load_shared_float(at + 32),
+			load_shared_float(at + PITCH * 4 + 32)};
+	}
 	template <int N> __device__ __forceinline__ void stage_all(const float (&sum)[N]) const {
 		const uint32_t to = stagedSums();
 #pragma unroll
@@ -78,7 +83,7 @@ template <class Op, class D, int THREADS> struct Epilogue {
 		if (n <= 0) return;
 		const typename Op::UnitRows rows(op.o, valid_unit(), row());
 #pragma unroll
-		for (int i = 0; i < Op::QUADS_AHEAD; i++) look_up(rows, i * BATCH * EACH, lookahead.quad[i]);
+		for (int i = 0; i < AHEAD; i++) look_up(rows, i * BATCH * EACH, lookahead.quad[i]);
 	}
 
 	// finish passes the results of n tokens to the op. Staging begins with the first of them. Each
@@ -101,12 +106,17 @@ template <class Op, class D, int THREADS> struct Epilogue {
 		const bool valid = this->valid();
 		float4 norm;
 		if (NORM) norm = load_constant(handover.norm + k);
-		char *roundedTo = HANDS_OVER ? rounded_address(tileStart + first + mine, k) : nullptr;
+		// A thread's tokens have places of their own in a group of eight, whose chunks are permuted by token.
+		constexpr int PLACES = EACH < TOKEN_GROUP ? TOKEN_GROUP / EACH : 1;
+		static_assert(BATCH % PLACES == 0);
+		char *roundedTo[PLACES];
+#pragma unroll
+		for (int i = 0; i < (HANDS_OVER ? PLACES : 0); i++)
+			roundedTo[i] = rounded_address(tileStart + first + mine + i * EACH, k);
 		uint32_t result = opaque(staged_address(which(), 0, mine, row())), by = opaque(scales + (first + mine) * 4);
 #pragma unroll 1
-		for (int i = 0; i < n; i += BATCH * EACH, roundedTo += BATCH * EACH * TOKEN_BLOCK_BYTES,
-				 result += BATCH * EACH * PITCH * 4, by += BATCH * EACH * 4) {
-			look_up(rows, i + Op::QUADS_AHEAD * BATCH * EACH, lookahead.quad[Op::QUADS_AHEAD]);
+		for (int i = 0; i < n; i += BATCH * EACH, result += BATCH * EACH * PITCH * 4, by += BATCH * EACH * 4) {
+			look_up(rows, i + AHEAD * BATCH * EACH, lookahead.quad[AHEAD]);
 			float4 v[BATCH][Op::R];
 #pragma unroll
 			for (int b = 0; b < BATCH; b++) {
@@ -129,10 +139,13 @@ template <class Op, class D, int THREADS> struct Epilogue {
 					store_squares(tileStart + first + i + mine + b * EACH, k, valid ? v[b][0] : float4{}, exists);
 					v[b][0] = times(v[b][0], norm);
 				}
-				store_rounded_quad(roundedTo + b * EACH * TOKEN_BLOCK_BYTES, row() / 4 % 2, v[b][0], exists);
+				store_rounded_quad(roundedTo[b % PLACES] + b / PLACES * PLACES * EACH * TOKEN_BLOCK_BYTES, row() / 4 % 2,
+					v[b][0], exists);
 			}
 #pragma unroll
-			for (int a = 0; a < Op::QUADS_AHEAD; a++)
+			for (int p = 0; p < (HANDS_OVER ? PLACES : 0); p++) roundedTo[p] += BATCH * EACH * TOKEN_BLOCK_BYTES;
+#pragma unroll
+			for (int a = 0; a < AHEAD; a++)
 #pragma unroll
 				for (int b = 0; b < BATCH; b++) lookahead.quad[a][b] = lookahead.quad[a + 1][b];
 		}

@@ -51,6 +51,7 @@
 #include "gemm/stream_k.cuh"
 #include "gemm/tiled.cuh"
 #include "gemm/wgmma.cuh"
+#include "gemm/whole.cuh"
 
 #define REEL_KERNEL(name, threads, blocks, body, ...) \
 	extern "C" __global__ void __launch_bounds__(threads, blocks) name(__VA_ARGS__) { body; }
@@ -67,6 +68,10 @@
 	            const __grid_constant__ ManyArgs<Op> a)
 #define REEL_STREAM_K(name, Op, D, T, STAGES)                                                            \
 	REEL_KERNEL(name, (StreamK<Op, D, T, STAGES>::THREADS), 1, (stream_k<Op, D, T, STAGES>(a)), \
+	            const __grid_constant__ StreamKArgs<Op> a)
+// The kernel of whole output tiles, for long prompts.
+#define REEL_WHOLE(name, Op, D)                                                              \
+	REEL_KERNEL(name##_whole192, (Whole<Op, D, 192, 3>::THREADS), 1, (whole<Op, D, 192, 3>(a)), \
 	            const __grid_constant__ StreamKArgs<Op> a)
 // The same over quantised weights of format F, with as many stages as fit (codesRing in stream_k_codes.go).
 #define REEL_STREAM_K_CODES(name, Op, F, T)                                             \
@@ -92,6 +97,7 @@
 #define REEL_WGMMA(name, Op, D, M, G, T)
 #define REEL_MANY(name, Op, D, T, ROWS, WEIGHTS)
 #define REEL_STREAM_K(name, Op, D, T, STAGES)
+#define REEL_WHOLE(name, Op, D)
 #define REEL_STREAM_K_CODES(name, Op, F, T)
 #define REEL_CODES_RING8(format, F, name, Op)
 #define REEL_CODES_TAKEN(format, F, name, Op)
@@ -151,7 +157,9 @@ template <class Op> constexpr int ROWS_AHEAD = Op::PERSISTENT_SKINNY == 2 ? 1 : 
 #define REEL_PREFILL_PRODUCT(name, Op, U)  \
 	REEL_PRODUCT(name, Op, U)              \
 	REEL_STREAM_KS(name##_bf16, Op, BF16)  \
-	REEL_STREAM_KS(name##_f16, Op, F16)
+	REEL_STREAM_KS(name##_f16, Op, F16)  \
+	REEL_WHOLE(name##_bf16, Op, BF16)    \
+	REEL_WHOLE(name##_f16, Op, F16)
 
 // The kernels over the gathered rows of a prefill pass, those that are sampled.
 #define REEL_GATHERED_OF(name, Op, D)                                   \

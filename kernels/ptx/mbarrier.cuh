@@ -49,6 +49,16 @@ __device__ __forceinline__ void mbarrier_arrive_warp_if(bool any, uint32_t barri
 		: "memory");
 }
 
+// mbarrier_arrive_in_pair_if arrives for a warp at a barrier of both blocks of a cluster, if `any`, without a branch.
+__device__ __forceinline__ void mbarrier_arrive_in_pair_if(bool any, uint32_t barrier) {
+	const int lane = threadIdx.x % 32, arrives = any && lane < 2;
+	__syncwarp();
+	asm volatile("{ .reg .pred arrives; .reg .b32 there; setp.ne.b32 arrives, %1, 0; mapa.shared::cluster.u32 there, %0, %2; "
+				 "@arrives mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(barrier),
+		"r"(arrives), "r"(lane & 1)
+		: "memory");
+}
+
 // mbarrier_expect arrives, and adds bytes that bulk copies must bring before the phase ends.
 __device__ __forceinline__ void mbarrier_expect(uint32_t barrier, int bytes) {
 	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
@@ -74,6 +84,15 @@ __device__ __forceinline__ void bulk_copy(uint64_t policy, uint32_t to, const vo
 		"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
 			"r"(to),
 		"l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+		: "memory");
+}
+
+// bulk_copy_to_pair copies to the same place of both blocks of a cluster, and counts the bytes at the barrier of each.
+__device__ __forceinline__ void bulk_copy_to_pair(
+	uint64_t policy, uint32_t to, const void *from, int bytes, uint32_t barrier) {
+	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
+				 "[%0], [%1], %2, [%3], %4, %5;" ::"r"(to),
+		"l"(from), "r"(bytes), "r"(barrier), "h"((uint16_t)3), "l"(policy)
 		: "memory");
 }
 

@@ -108,6 +108,14 @@ __device__ __forceinline__ float load_shared_float(uint32_t from) {
 	asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from) : "memory");
 	return v;
 }
+__device__ __forceinline__ float2 load_shared_float2(uint32_t from) {
+	float2 v;
+	asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(from) : "memory");
+	return v;
+}
+__device__ __forceinline__ void store_shared(uint32_t to, const float2 &v) {
+	asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(to), "f"(v.x), "f"(v.y) : "memory");
+}
 __device__ __forceinline__ void store_shared(uint32_t to, float v) {
 	asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory");
 }

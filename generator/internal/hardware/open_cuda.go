@@ -93,7 +93,7 @@ func open(o config.Options, watch func() []*gpuMemory) (Hardware, error) {
 	if err != nil {
 		return Hardware{}, err
 	}
-	h := Hardware{Device: spoiled(d), Profile: plan.GPUProfile, Machine: describe(d),
+	h := Hardware{Device: spoiled(d), Profile: plan.GPUProfile.On(d.Capability()), Machine: describe(d),
 		OpenReader: func() (Reader, error) { return openReaders(o.Devices(), d) }}
 	if taken != nil {
 		h.Taken = taken.taken

@@ -269,7 +269,20 @@ func (p Planner) chunk(context, batch int) int {
 	if p.Profile.kind == GPUProfile.kind && (p.Config.Experts != nil || p.Config.Embedding != nil) {
 		chunk = largeChunk
 	}
+	if p.Config.Experts == nil && p.Config.Latent == nil && !p.quantised() {
+		chunk = max(chunk, p.Profile.longChunk)
+	}
 	return min(chunk, context*batch)
+}
+
+// quantised reports whether a matrix is in a quantised format.
+func (p Planner) quantised() bool {
+	for _, f := range p.Formats {
+		if f.Quantised() {
+			return true
+		}
+	}
+	return false
 }
 
 // gap returns the engine's Gap.

@@ -164,17 +164,24 @@ func TestPlanChunk(t *testing.T) {
 	}
 }
 
-// On a GPU a step of a model with experts, or for embeddings, has more.
+// On a GPU a step of a model with experts, or for embeddings, has more, and on Hopper one of a dense model in 16 bits.
 func TestPlanLargeChunk(t *testing.T) {
+	hopper, ada := GPUProfile.On(9, 0), GPUProfile.On(8, 9)
 	for _, test := range []struct {
 		profile Profile
 		c       model.Config
+		format  kernels.DType
 		want    int
-	}{{GPUProfile, model.Config{}, 416}, {GPUProfile, model.Config{Experts: &model.Experts{}}, 832},
-		{GPUProfile, model.Config{Embedding: &model.Embedding{}}, 832},
-		{HostProfile, model.Config{Experts: &model.Experts{}}, 64}} {
-		if got := (Planner{Config: test.c, Profile: test.profile}).chunk(4096, 2); got != test.want {
-			t.Errorf("%s, %v: %d, wants %d", test.profile.kind, test.c, got, test.want)
+	}{{GPUProfile, model.Config{}, kernels.BF16, 416}, {GPUProfile, model.Config{Experts: &model.Experts{}}, kernels.BF16, 832},
+		{GPUProfile, model.Config{Embedding: &model.Embedding{}}, kernels.BF16, 832},
+		{HostProfile, model.Config{Experts: &model.Experts{}}, kernels.BF16, 64}, {ada, model.Config{}, kernels.F16, 416},
+		{hopper, model.Config{}, kernels.F16, hopperChunk}, {hopper, model.Config{}, kernels.Q4_0, 416},
+		{hopper, model.Config{Embedding: &model.Embedding{}}, kernels.BF16, hopperChunk},
+		{hopper, model.Config{Experts: &model.Experts{}}, kernels.BF16, 832},
+		{hopper, model.Config{Latent: &model.Latent{}}, kernels.BF16, 416}} {
+		p := Planner{Config: test.c, Profile: test.profile, Formats: map[string]kernels.DType{"a": kernels.BF16, "b": test.format}}
+		if got := p.chunk(4096, 2); got != test.want {
+			t.Errorf("%s, %v in %v: %d, wants %d", test.profile.kind, test.c, test.format, got, test.want)
 		}
 	}
 }

@@ -15,6 +15,7 @@ type Profile struct {
 	minBatch    int           // sequences: the default batch, and what memory does not lower it below
 	maxBatch    int           // the default batch, where the KV pool is large enough for it
 	chunk       int           // prompt tokens of one step
+	longChunk   int           // the same of a dense model in 16 bits, if it is more
 	gap         time.Duration // of --token-gap
 	graphMemory int64         // bytes
 	kvType      kernels.DType
@@ -40,6 +41,19 @@ var HostProfile = Profile{kind: "host", minBatch: 64, maxBatch: 64, chunk: 64, g
 // and of a model for embeddings, whose prompts nobody's next token waits for. Four token tiles
 // of 208 rows are what 132 SMs divide evenly (kernels/notes/stream_k.md).
 const largeChunk = 832
+
+// hopperChunk is the chunk on Hopper of a dense model in 16 bits: eight token tiles of the products of long prompts, which
+// 66 pairs of SMs divide best (kernels/notes/stream_k.md). Where others wait for their next tokens, the scheduler cuts
+// what their gap leaves.
+const hopperChunk = 1536
+
+// On returns the profile of a GPU of a compute capability.
+func (p Profile) On(major, minor int) Profile {
+	if major == 9 && minor == 0 {
+		p.longChunk = hopperChunk
+	}
+	return p
+}
 
 // GPUProfile is the profile of a GPU. A chunk is two token tiles of the products of prompts on Hopper
 // (kernels/gemm/stream_k.cuh), which share their reads of a weight: 416 rows take 8.8 ms on an H100, and 512, three

@@ -99,6 +99,9 @@ func (d *Device) Capabilities() device.Capabilities {
 	}}
 }
 
+// Capability returns the GPU's compute capability: 9, 0 for Hopper.
+func (d *Device) Capability() (major, minor int) { return d.capability[0], d.capability[1] }
+
 // Model returns the GPU's product name.
 func (d *Device) Model() string {
 	name, err := d.gpu.Name()

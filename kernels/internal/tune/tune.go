@@ -11,7 +11,7 @@ import "math"
 var MaxWorkSlices = 132
 
 // StreamKTokens is the token rows per block of the only stream-K variant to use: 16, 56, 104
-// or 208. 0 uses the one that is fastest for the number of rows.
+// or 208, or 192 for the kernel of whole output tiles. 0 uses the one that is fastest for the number of rows.
 var StreamKTokens = 0
 
 // GroupedTokens is the rows of a tile of the only grouped GEMM to use for a prompt's experts: 56 or 208. 0 uses the one that is faster for the number of rows.
@@ -30,8 +30,8 @@ var ParallelSplits = true
 // ShareMerge lets all blocks that computed splits of the same rows merge them, on GPUs where all run at the same time.
 var ShareMerge = true
 
-// PrefillQueries is the number of queries in a tile of prefill attention: 16, 32 or 64. 0 uses
-// the smallest with which all tiles run at the same time.
+// PrefillQueries is the number of queries in a tile of prefill attention: 16, 32 or 64, or 128 where there is a kernel
+// for many rows. 0 uses that one for many rows, else the smallest with which all tiles run at the same time.
 var PrefillQueries = 0
 
 // CodesRing lets Hopper multiply one row by quantised weights from a ring in shared memory, where that is

@@ -1,0 +1,20 @@
+//go:build cuda
+
+package kernels
+
+import (
+	"reel.internal/reel/kernels/device/cuda"
+	"reel.internal/reel/kernels/internal/tune"
+)
+
+// launchWhole launches the kernel of whole output tiles for all of p's units over rounded rows.
+func launchWhole[T any](q *cuda.Queue, p productLaunch, kind string, r roundedInput, args T) error {
+	n := int(p.in.n)
+	shape := sliceShapeOf(p.units*p.tiles, int(p.in.cols))
+	plan := shape.args(wholeTiles(n, shape.tiles, q.SMs()))
+	plan.endUnit = int32(p.units)
+	g := cuda.Grid{X: wholeGrid(q.SMs(), shape.tiles, int(plan.tokenTiles)), Y: 1, Cluster: 2, Threads: wholeThreads,
+		Shared: wholeShared(), Dependent: tune.DependentLaunch}
+	return cuda.Launch(q, p.name+kind+"_whole192", g, streamKArgs[T]{op: args, rounded: r, handover: p.epilogue(q, n),
+		plan: plan})
+}
