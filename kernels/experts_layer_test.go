@@ -27,7 +27,8 @@ func TestExpertsAsOneOp(t *testing.T) {
 	g.launch(o.Route)
 	g.launch(o.GateUp)
 	g.launch(o.Down)
-	if !slices.Equal(got, g.h.Float32(o.Route.X)) || !slices.Equal(gates, g.h.Float32(o.GateUp.Out)) || slices.Equal(got, before) {
+	if !slices.Equal(got, g.h.Float32(o.Route.X)) || !slices.Equal(gates, g.h.Float32(o.GateUp.Out)) ||
+		slices.Equal(got, before) {
 		t.Errorf("%v, wants %v", got, g.h.Float32(o.Route.X))
 	}
 }

@@ -47,7 +47,8 @@ func (m *mixture) together(name string) {
 	tune.MaxPersistentBlocks = math.MaxInt32
 	apart := m.layer()
 	poison := func() {
-		for _, buffer := range []device.Buffer{apart.GateUp.Out, apart.Down.Workspace.Results, apart.Route.Chosen.Weights} {
+		c, work := apart.Route.Chosen, apart.Down.Workspace
+		for _, buffer := range []device.Buffer{apart.GateUp.Out, work.Results, c.Weights} {
 			m.onGPU(kernels.Fill{Data: buffer, Value: kernels.Poison})
 		}
 	}
@@ -64,7 +65,8 @@ func (m *mixture) together(name string) {
 		one := m.layer()
 		m.onGPU(one)
 		for i, got := range left(one) {
-			m.equal(fmt.Sprintf("%s, %d blocks: %s", name, blocks, []string{"ids", "weights", "gates", "rows"}[i]), got, want[i])
+			what := []string{"ids", "weights", "gates", "rows"}[i]
+			m.equal(fmt.Sprintf("%s, %d blocks: %s", name, blocks, what), got, want[i])
 		}
 	}
 	meetings := read[uint32](m.both, 1, apart.Down.Workspace.Meetings)
