@@ -68,7 +68,18 @@ struct GateUp {
 	};
 };
 
+// GateUpPersistent is GateUp with persistent blocks for one row.
+struct GateUpPersistent : GateUp {
+	static constexpr int PERSISTENT_GEMV = 2;
+
+	__device__ __forceinline__ GateUpPersistent(const Args &o) : GateUp(o) {}
+};
+
 REEL_PREFILL_PRODUCT(reel_gateup, GateUp, 4)
+REEL_OP_KERNEL(reel_gateup_persistent_bf16_gemv, GateUpPersistent, FEW_ROWS_THREADS, 2,
+               (gemv<GateUpPersistent, BF16, 4>(GateUpPersistent{a})))
+REEL_OP_KERNEL(reel_gateup_persistent_f16_gemv, GateUpPersistent, FEW_ROWS_THREADS, 2,
+               (gemv<GateUpPersistent, F16, 4>(GateUpPersistent{a})))
 REEL_STREAM_K_FORMATS(reel_gateup, GateUp)
 REEL_GATHERED(reel_gateup, GateUp)
 REEL_SPREAD(reel_gateup, GateUp, 4)

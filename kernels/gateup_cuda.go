@@ -13,10 +13,21 @@ func (o GateUp) CUDA(q *cuda.Queue) error {
 	in := activations{x: q.Address(o.X), norm: q.Address(o.Norm), rows: q.Address(o.RowIndex), cols: int32(o.Gate.Cols),
 		n: int32(o.T), eps: o.Eps}
 	linear, cubic := o.Activation.coefficients()
-	return launchSpreading(q, productLaunch{
+	p := productLaunch{
 		name: "reel_gateup", in: in, units: tilesOf(o.Gate.Rows), tiles: 2, persistent: persistent{0, 1},
 		class: o.Class, workspace: o.Workspace, handover: o.Handover, gathered: in.rows != 0,
 		weights: []Weight{o.Gate, o.Up}, fewRing: true,
-	}, o.Spread, gateUpArgs{gate: q.Address(o.Gate.Data), up: q.Address(o.Up.Data), in: in, out: q.Address(o.Out),
+	}
+	if o.Spread.IsZero() && p.persistsForOneRow(q.SMs()) {
+		p.name, p.persistent.gemv = "reel_gateup_persistent", 2
+	}
+	return launchSpreading(q, p, o.Spread, gateUpArgs{gate: q.Address(o.Gate.Data), up: q.Address(o.Up.Data), in: in, out: q.Address(o.Out),
 		linear: float32(-linear * math.Log2E), cubic: float32(-cubic * math.Log2E), inner: int32(o.Gate.Rows), scale: o.scale()})
+}
+
+// persistsForOneRow reports whether one row is faster with two persistent blocks per SM: where there are more units than
+// these, and at most half as many again, which would run alone after the others (notes/few_rows.md).
+func (p productLaunch) persistsForOneRow(sms int) bool {
+	blocks := 2 * sms
+	return p.class == Decode && p.fewRows() == &gemv && !anyQuantised(p.weights) && p.units > blocks && 2*p.units <= 3*blocks
 }

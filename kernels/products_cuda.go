@@ -36,8 +36,8 @@ var (
 // persistent is how many persistent blocks per SM gemv and skinny8 launch; 0: one block per
 // unit. The op's kernels are compiled for the same numbers. A persistent block
 // prefetches the weights of its next unit while it finishes one. As measured (notes/few_rows.md) this
-// helps QKV, the head, and GateUp if a block has an SM to itself. It slows GateUp of one row;
-// the output and down projections have hardly more units than blocks.
+// helps QKV, the head, and GateUp if a block has an SM to itself. It slows GateUp of one row, except
+// where persistsForOneRow says so; the output and down projections have hardly more units than blocks.
 type persistent struct{ gemv, skinny8 int }
 
 // fewRowsVariant returns the variant for n rows, or nil if n is more than 16.

@@ -207,7 +207,7 @@ struct QKVApart {
 	static constexpr bool NORMED = true;
 	static constexpr bool PREPARES_EARLY = true;
 	static constexpr bool ATTENTION_NEXT = true;
-	static constexpr int PERSISTENT_GEMV = 0;
+	static constexpr int PERSISTENT_GEMV = 2;
 	const Args &o;
 	struct Prefetched {};
 
@@ -231,8 +231,8 @@ struct QKVApart {
 };
 
 REEL_PREFILL_PRODUCT(reel_qkv, QKV, 4)
-REEL_OP_KERNEL(reel_qkv_apart_bf16_gemv, QKVApart, FEW_ROWS_THREADS, 2, (gemv<QKVApart, BF16, 4>(QKVApart{a})))
-REEL_OP_KERNEL(reel_qkv_apart_f16_gemv, QKVApart, FEW_ROWS_THREADS, 2, (gemv<QKVApart, F16, 4>(QKVApart{a})))
+REEL_OP_KERNEL(reel_qkv_apart_bf16_gemv, QKVApart, FEW_ROWS_THREADS, 2, (gemv<QKVApart, BF16, 8>(QKVApart{a})))
+REEL_OP_KERNEL(reel_qkv_apart_f16_gemv, QKVApart, FEW_ROWS_THREADS, 2, (gemv<QKVApart, F16, 8>(QKVApart{a})))
 REEL_CODES(reel_qkv, QKV)
 REEL_CODES_TAKING(reel_qkv, QKV)
 REEL_STREAM_K_FORMATS(reel_qkv, QKV)

@@ -48,7 +48,7 @@ func (o QKV) product(args qkvArgs) productLaunch {
 		weights: []Weight{o.Q, o.K, o.V},
 		unitsOf: []int{o.Heads * each, o.KV.Heads * each, o.KV.Heads * each}}
 	if o.hasPost() && o.Class == Decode && p.fewRows() == &gemv && !anyQuantised(p.weights) {
-		p.name, p.units, p.tiles, p.persistent = "reel_qkv_apart", 2*p.units, 1, persistent{}
+		p.name, p.units, p.tiles = "reel_qkv_apart", 2*p.units, 1
 	}
 	return p
 }

@@ -51,6 +51,23 @@ func TestCUDAPersistentBlocksOfQKV(t *testing.T) {
 	}
 }
 
+// One row of gate and up has persistent blocks if its units are a few more than these on 132 SMs, and the bits that it
+// has beside another row.
+func TestCUDAPersistentGateUpOfOneRow(t *testing.T) {
+	b := newBoth(t)
+	const in, width = 896, 16 * 304
+	for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16} {
+		gate, up := b.matrix(dtype, width, in)[1], b.matrix(dtype, width, in)[1]
+		x, norm := put(b, b.normal(2*in, 3))[1], put(b, b.normal(in, 1))[1]
+		alone, both := b.poisoned(width)[1], b.poisoned(2 * width)[1]
+		op := kernels.GateUp{X: x, Norm: norm, Gate: gate, Up: up, Out: both, T: 2, Eps: 1e-5}
+		b.onGPU(op)
+		op.T, op.Out = 1, alone
+		b.onGPU(op)
+		b.equal("one row", read[uint32](b, 1, alone), read[uint32](b, 1, both)[:width])
+	}
+}
+
 // sameAsOneUnit fails if the content of buffers is not want, and returns it. want is nil for the
 // first run, with one block per unit.
 func (b *both) sameAsOneUnit(name string, want [][]uint32, buffers ...device.Buffer) (got [][]uint32) {
