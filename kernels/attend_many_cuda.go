@@ -33,11 +33,13 @@ var attendManyKernels = func() (all [attendTwoAtMost / 32][2]attendNames) {
 }()
 
 // isMany reports whether o's rows go through the kernels of many rows, whose blocks share rows of unequal length evenly:
-// if there are more of them, and of their heads, than blocks that run at the same time.
+// if there are more of them, and of their heads, than blocks that run at the same time. QKV has stored their keys and
+// values.
 func (o Attend) isMany(q *cuda.Queue) bool {
 	return hopper(q) && o.Class == Decode && o.T > skinny8.tokens && o.T <= mostManyRows &&
 		o.T*o.KV.Heads*splitsOf(o.Heads/o.KV.Heads, attendQueries) > tune.ManyAttend*q.SMs() &&
-		o.Queries <= 1 && o.First == 0 && !o.spreads() && o.KV.PageTokens >= attendManyMinPage && o.manySize()
+		o.Queries <= 1 && o.First == 0 && o.Post.IsZero() && !o.spreads() &&
+		o.KV.PageTokens >= attendManyMinPage && o.manySize()
 }
 
 // manySize reports whether there is a kernel for o's heads.

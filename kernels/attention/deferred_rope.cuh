@@ -21,10 +21,7 @@ template <int DIM, bool ANY, int ALL, class Args> struct AttendOwnHeads {
 	__device__ __forceinline__ AttendOwnHeads(const Args &, const AttendTile &, bool) {}
 	__device__ __forceinline__ void prefetch() const {}
 	__device__ __forceinline__ void process() const {}
-	static __device__ __forceinline__ uint16_t *buffer() { return nullptr; }
 	__device__ __forceinline__ const uint16_t *queries() const { return nullptr; }
-	static __device__ __forceinline__ const uint16_t *key_in(const uint16_t *) { return nullptr; }
-	static __device__ __forceinline__ const uint16_t *value_in(const uint16_t *) { return nullptr; }
 	__device__ __forceinline__ const uint16_t *key() const { return nullptr; }
 	__device__ __forceinline__ const uint16_t *value() const { return nullptr; }
 };
@@ -52,13 +49,8 @@ template <int DIM, bool ANY, int ALL> struct AttendOwnHeads<DIM, ANY, ALL, Atten
 		return all;
 	}
 	__device__ __forceinline__ const uint16_t *queries() const { return processed; }
-	// key_in and value_in find the row's own in a block's buffer.
-	static __device__ __forceinline__ const uint16_t *key_in(const uint16_t *buffer) { return buffer + ENTRIES * DIM; }
-	static __device__ __forceinline__ const uint16_t *value_in(const uint16_t *buffer) {
-		return buffer + (ENTRIES + 1) * DIM;
-	}
-	__device__ __forceinline__ const uint16_t *key() const { return key_in(processed); }
-	__device__ __forceinline__ const uint16_t *value() const { return value_in(processed); }
+	__device__ __forceinline__ const uint16_t *key() const { return processed + ENTRIES * DIM; }
+	__device__ __forceinline__ const uint16_t *value() const { return processed + (ENTRIES + 1) * DIM; }
 
 	// kind (0 q, 1 k, 2 v) and number among all heads of the block's i-th head.
 	__device__ __forceinline__ int kind(int i) const { return max(0, i - tile.group + 1); }

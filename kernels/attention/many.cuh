@@ -1,14 +1,13 @@
 // Decode attention of many rows on Hopper (attend_many.cu): blocks stay on their SMs and take units of work, the long
 // ones first, from a counter. A producer warp copies keys and values through a ring in shared memory, far ahead of the
 // warps that multiply, across the borders of units. Sums are those of attend.cu: the same warps and splits in the same
-// order.
+// order. QKV has stored the rows' own keys and values: a variant with deferred RoPE had wrong results now and then
+// (notes/decode_attention.md).
 #pragma once
 #include "attention/blocks.cuh"
-#include "attention/deferred_rope.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/pdl.cuh"
 #include "ptx/warp.cuh"
-#include <type_traits>
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // SHARING_ROWS is how many rows may share their splits among blocks: attendSplitRows of attend.go.
@@ -118,9 +117,8 @@ template <int CHUNKS> struct AttendMany {
 	}
 };
 
-// AttendProducer is the warp that takes units and copies. DEFERRED: the rows' own keys and values are not in the pool
-// yet, and consumers load the queries.
-template <int CHUNKS, bool DEFERRED> struct AttendProducer : AttendMany<CHUNKS> {
+// AttendProducer is the warp that takes units and copies.
+template <int CHUNKS> struct AttendProducer : AttendMany<CHUNKS> {
 	using Base = AttendMany<CHUNKS>;
 	using Base::a, Base::s, Base::stages, Base::rows, Base::queries, Base::most;
 	using typename Base::Cursor;
@@ -135,7 +133,7 @@ template <int CHUNKS, bool DEFERRED> struct AttendProducer : AttendMany<CHUNKS> 
 
 	__device__ __forceinline__ AttendProducer(const Base &b)
 		: Base(b), lane(threadIdx.x % 32), tiles(a.kvHeads * ((a.group + ENTRIES - 1) / ENTRIES)),
-		  run(min(1 << a.pageShift, BLOCK)), waited(DEFERRED || !a.afterQKV), issued(0) {}
+		  run(min(1 << a.pageShift, BLOCK)), waited(!a.afterQKV), issued(0) {}
 
 	__device__ __forceinline__ int first(int last) const { return max(0, last + 1 - a.visible); }
 	__device__ __forceinline__ int splits(int last) const { return last / SPLIT - first(last) / SPLIT + 1; }
@@ -233,7 +231,7 @@ template <int CHUNKS, bool DEFERRED> struct AttendProducer : AttendMany<CHUNKS> 
 		const AttendManyRow row = rows[low];
 		AttendManyTile &t = u.tile;
 		t.row = low, t.slot = row.slot, t.last = row.last, t.first = first(row.last), t.share = row.share;
-		t.kept = DEFERRED ? max(t.first, t.last - 1) : t.last;
+		t.kept = t.last;
 		const int parts = tiles / a.kvHeads, n0 = t.first / SPLIT, count = splits(row.last);
 		t.kvHead = tile / parts;
 		const int part = (tile - t.kvHead * parts) * ENTRIES;
@@ -251,7 +249,7 @@ template <int CHUNKS, bool DEFERRED> struct AttendProducer : AttendMany<CHUNKS> 
 		const int q = n % QUEUE;
 		if (lane > 0) return;
 		const uint32_t barrier = shared_address(&s.unitFull[q]);
-		if (DEFERRED || u.units == 0) return mbarrier_arrive(barrier);
+		if (u.units == 0) return mbarrier_arrive(barrier);
 		const int bytes = u.tile.group * a.dim * 4;
 		mbarrier_expect(barrier, bytes);
 		bulk_copy(shared_address(queries + q * most * a.dim), a.q + u.tile.index(a, 0) * a.dim, bytes, barrier);
@@ -320,7 +318,7 @@ template <int CHUNKS, bool DEFERRED> struct AttendProducer : AttendMany<CHUNKS> 
 			if (lane == 0) s.units[n % QUEUE] = u;
 			if (!u.units) {
 				bring_ahead(a.ahead, blockIdx.x);
-				if (DEFERRED || !waited) pdl_wait();
+				if (!waited) pdl_wait();
 				return publish(u, n);
 			}
 			if (waited) publish(u, n);
@@ -352,24 +350,22 @@ template <int CHUNKS> struct AttendRingBlock {
 };
 
 // AttendConsumer is a thread that multiplies.
-template <int CHUNKS, class Args, class Logits> struct AttendConsumer : AttendMany<CHUNKS> {
+template <int CHUNKS, class Logits> struct AttendConsumer : AttendMany<CHUNKS> {
 	using Base = AttendMany<CHUNKS>;
 	using Base::a, Base::s, Base::stages, Base::queries, Base::sums, Base::run, Base::most;
 	using typename Base::Cursor;
 	static constexpr int BLOCK = Base::BLOCK, SPLIT = Base::SPLIT, QUEUE = Base::QUEUE, WIDE = Base::WIDE;
 	static constexpr int HALVES = Base::HALVES;
 
-	using Own = AttendOwnHeads<32 * CHUNKS, false, WARPS, Args>;
-	using Queries = typename std::conditional<Own::DEFERRED, AttendSharedQueries<CHUNKS>, AttendQueries<CHUNKS>>::type;
+	using Queries = AttendQueries<CHUNKS>;
 
-	const Args &args;
 	const Logits &logits;
 	const int warp, lane;
 
-	__device__ __forceinline__ AttendConsumer(const Base &b, const Args &args, const Logits &logits)
-		: Base(b), args(args), logits(logits), warp(threadIdx.x / 32), lane(threadIdx.x % 32) {}
+	__device__ __forceinline__ AttendConsumer(const Base &b, const Logits &logits)
+		: Base(b), logits(logits), warp(threadIdx.x / 32), lane(threadIdx.x % 32) {}
 
-	__device__ __forceinline__ void load_queries(AttendQueries<CHUNKS> &q, const AttendTile &t, int n, bool) const {
+	__device__ __forceinline__ void load_queries(Queries &q, const AttendTile &t, int n) const {
 		const int in = lane / 4, by = lane % 4;
 		const float4 *from = (const float4 *)(queries + (n % QUEUE * most + min(in, t.group - 1)) * a.dim + 8 * by);
 #pragma unroll
@@ -380,21 +376,9 @@ template <int CHUNKS, class Args, class Logits> struct AttendConsumer : AttendMa
 		q.round();
 	}
 
-	// The same with the post-processing of the unit's heads. newest: the unit has the row's own position.
-	__device__ __forceinline__ void load_queries(
-		AttendSharedQueries<CHUNKS> &q, const AttendTile &t, int, bool newest) const {
-		const Own own(args, t, newest);
-		own.prefetch();
-		pdl_wait();
-		own.process();
-		AttendConsumers::sync();
-		q.load_processed(own.queries(), t);
-	}
-
 	// block computes the warp's sums of its block of a split, whose stages begin at c.
 	__device__ __forceinline__ void block(
 		const Queries &q, const AttendTile &t, int from, Cursor c, float *to, SoftmaxState *state) const {
-		const bool mine = Own::DEFERRED && from + BLOCK > t.last; // it has the row's own position
 		const Cursor v = c.ahead(1, stages);
 		const AttendRingBlock<CHUNKS> b = {(const uint4 *)this->stage(c) + lane % 4,
 			(const uint4 *)this->stage(v) + lane / 4, t.first - from, max(t.kept - from, 0), a.dim / 8};
@@ -402,14 +386,10 @@ template <int CHUNKS, class Args, class Logits> struct AttendConsumer : AttendMa
 		mbarrier_wait(shared_address(&s.full[c.stage]), c.phase);
 		w.score(q, b);
 		mbarrier_arrive_warp(shared_address(&s.empty[c.stage]));
-		if (mine) w.score_own(q, Own::key_in(Own::buffer()), t.last - from);
 		w.mask(a, logits, t, from);
 		w.weigh();
 		mbarrier_wait(shared_address(&s.full[v.stage]), v.phase);
-		if (mine)
-			w.template sum<true>(b, t, from, Own::value_in(Own::buffer()), to);
-		else
-			w.template sum<false>(b, t, from, nullptr, to);
+		w.template sum<false>(b, t, from, nullptr, to);
 		mbarrier_arrive_warp(shared_address(&s.empty[v.stage]));
 		if (lane % 4 == 0) state[lane / 4] = {w.most, w.weight};
 	}
@@ -467,7 +447,7 @@ template <int CHUNKS, class Args, class Logits> struct AttendConsumer : AttendMa
 			if (!u.units) return;
 			const AttendManyTile &t = u.tile;
 			Queries q;
-			load_queries(q, t, n, u.end > t.last / SPLIT);
+			load_queries(q, t, n);
 			mbarrier_arrive_warp(shared_address(&s.unitEmpty[n % QUEUE]));
 #pragma unroll 1
 			for (int split = u.begin; split < u.end; split++, buffer ^= 1) {
@@ -490,9 +470,8 @@ template <int CHUNKS, class Args, class Logits> struct AttendConsumer : AttendMa
 	}
 };
 
-template <int CHUNKS, class Args, class Logits = AttendPlain>
-__device__ __forceinline__ void attend_many(const Args &a, const Logits &logits = {}) {
-	constexpr bool DEFERRED = AttendOwnHeads<32 * CHUNKS, false, WARPS, Args>::DEFERRED;
+template <int CHUNKS, class Logits = AttendPlain>
+__device__ __forceinline__ void attend_many(const AttendArgs &a, const Logits &logits = {}) {
 	extern __shared__ __align__(128) char attend_many_shared[];
 	const AttendMany<CHUNKS> block(a, *reinterpret_cast<AttendManyShared<CHUNKS> *>(attend_many_shared));
 	pdl_launch_dependents();
@@ -501,14 +480,14 @@ __device__ __forceinline__ void attend_many(const Args &a, const Logits &logits 
 		fence_async_global(); // bulk copies read what earlier kernels wrote
 	}
 	if (threadIdx.x / 32 == WARPS) {
-		AttendProducer<CHUNKS, DEFERRED> producer(block);
+		AttendProducer<CHUNKS> producer(block);
 		producer.plan();
 		__syncthreads(); // the barriers are there
 		producer();
 	} else {
 		block.start();
 		__syncthreads();
-		AttendConsumer<CHUNKS, Args, Logits>{block, a, logits}();
+		AttendConsumer<CHUNKS, Logits>{block, logits}();
 	}
 }
 #endif

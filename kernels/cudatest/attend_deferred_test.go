@@ -185,7 +185,6 @@ func randomDeferred(b *both, rows int) deferredShape {
 // the same keys and values: over random shapes, steps that cross pages and splits, windows, and
 // more query heads per KV head than a block takes.
 func TestCUDAAttendWithDeferredRoPE(t *testing.T) {
-	attendAsMany(t)
 	b := newBoth(t)
 	for _, s := range []deferredShape{
 		{rows: 1, group: 4, kvHeads: 8, dim: 128, steps: 18, norms: true},
@@ -209,7 +208,6 @@ func TestCUDAAttendWithDeferredRoPE(t *testing.T) {
 
 // The same with kernels that are delayed at random.
 func TestCUDAAttendWithDeferredRoPEAfterLateQKV(t *testing.T) {
-	attendAsMany(t)
 	b := bothOf(t, "late")
 	for range 8 {
 		newDeferredLayer(b, randomDeferred(b, 1+b.r.IntN(24))).compare()
@@ -218,7 +216,6 @@ func TestCUDAAttendWithDeferredRoPEAfterLateQKV(t *testing.T) {
 
 // A row has the same bits alone and in a batch.
 func TestCUDAAttendWithDeferredRoPEIsBatchInvariant(t *testing.T) {
-	attendAsMany(t)
 	b := newBoth(t)
 	for range 8 {
 		s := randomDeferred(b, 2+b.r.IntN(60))

@@ -39,7 +39,7 @@ func sumOf(models []squares) (all squares) {
 
 const (
 	mostRatio     = 1.1  // of errors
-	mostDeviation = 0.03 // with more, a ratio says too little
+	mostDeviation = 0.03 // with more, a ratio near the limit says too little
 )
 
 // above reports whether a ratio is further above the limit than its standard error explains.
@@ -48,7 +48,7 @@ func (r errorRatio) above() bool { return !(r.value <= mostRatio+2*r.deviation) 
 // verdict returns what is wrong with a ratio: it is above the limit, or its standard error is too large to tell.
 func (r errorRatio) verdict() error {
 	switch {
-	case !(r.deviation <= mostDeviation):
+	case !(r.deviation <= mostDeviation) && !(r.value+3*r.deviation <= mostRatio):
 		return fmt.Errorf("the ratio of errors, %.3f, has a standard error of %.3f: it says too little", r.value, r.deviation)
 	case r.above():
 		return fmt.Errorf("the error is %.3f ± %.3f of the control's, wants at most %.1f", r.value, r.deviation, mostRatio)
