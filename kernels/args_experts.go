@@ -15,7 +15,7 @@ type routeArgs struct {
 	count, expert, place, row           uint64
 }
 
-// groupArgs mirrors GroupArgs of gemm/group.cuh.
+// groupArgs mirrors GroupArgs of group.cu.
 type groupArgs struct {
 	ids, rows, count, expert, place, row uint64
 	t, used, segments, each              int32
@@ -27,7 +27,7 @@ type chosenArgs struct {
 	segments, places                   int32
 }
 
-// expertGateUpArgs mirrors ExpertGateUpArgs of gemm/experts_ops.cuh.
+// expertGateUpArgs mirrors ExpertGateUpArgs of experts.cu.
 type expertGateUpArgs struct {
 	gate, up, gateBias, upBias uint64
 	in                         activations
@@ -37,7 +37,7 @@ type expertGateUpArgs struct {
 	inner, _                   int32
 }
 
-// expertDownArgs mirrors ExpertDownArgs of gemm/experts_ops.cuh.
+// expertDownArgs mirrors ExpertDownArgs of experts.cu.
 type expertDownArgs struct {
 	w, bias      uint64
 	in           activations
@@ -51,15 +51,6 @@ type expertDownArgs struct {
 type chooseArgs struct {
 	route routeArgs
 	group groupArgs
-}
-
-// expertsArgs mirrors ExpertsArgs of gemm/experts_row.cuh.
-type expertsArgs struct {
-	gates         expertGateUpArgs
-	down          expertDownArgs
-	route         routeArgs
-	arrivals      uint64
-	stages, stage int32
 }
 
 // groupPlacesArgs mirrors GroupPlacesArgs of experts_prefill.cu.

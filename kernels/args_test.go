@@ -52,7 +52,6 @@ var arguments = []argument{
 	{cpp: "ExchangePacketsArgs", mirror: exchangePacketsArgs{}},
 	{cpp: "ExpertDownArgs", mirror: expertDownArgs{}},
 	{cpp: "ExpertGateUpArgs", mirror: expertGateUpArgs{}},
-	{cpp: "ExpertsArgs", mirror: expertsArgs{}},
 	{cpp: "ExpertSumArgs", mirror: expertSumArgs{}},
 	{cpp: "ExpertSumSpreadArgs", mirror: expertSumSpreadArgs{}},
 	{cpp: "FillArgs", mirror: fillArgs{}},

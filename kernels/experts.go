@@ -91,8 +91,6 @@ type ExpertWorkspace struct {
 	// Rounded and Gated are [ExpertsRoundedBytes] bytes, or none: a prompt's rows of hidden columns and of an expert's
 	// width, rounded and by expert. The prefill class has its own order of sums with them, on Hopper.
 	Rounded, Gated device.Buffer
-	// Meetings is uint32 [ExpertMeetings], or none: zeros at first, and left at zero. With it [Experts] can be one kernel.
-	Meetings device.Buffer
 }
 
 // Kernel returns "expert gateup".

@@ -27,20 +27,15 @@ template <int ROWS, int EXPERTS, int EACH> __device__ __forceinline__ void route
 	if (last && warp < live) route_store(a, first + warp, route_choose<EACH>(a, first + warp));
 }
 
-// route_logits computes them alone, for the kernels that choose (group.cu, experts_row.cuh).
-template <int ROWS> __device__ __forceinline__ void route_logits(const RouteArgs &a) {
-	const int first = blockIdx.y * ROWS, expert = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+// The logits alone, of several rows, for the kernel that chooses (group.cu).
+extern "C" __global__ void __launch_bounds__(ROUTE_WARPS * 32) reel_route4_logits(const __grid_constant__ RouteArgs a) {
+	constexpr int ROWS = 4;
+	const int first = blockIdx.y * ROWS, expert = blockIdx.x * ROUTE_WARPS + threadIdx.x / 32;
 	const RouteLogits<ROWS, 1> logits(a, expert);
 	pdl_launch_dependents();
 	pdl_wait_rows();
 	const int live = live_of(a, first, ROWS);
 	if (live > 0 && expert < a.experts) logits.run(first, live);
-}
-extern "C" __global__ void __launch_bounds__(ROUTE_WARPS * 32, 1) reel_route1_logits(const __grid_constant__ RouteArgs a) {
-	route_logits<1>(a);
-}
-extern "C" __global__ void __launch_bounds__(ROUTE_WARPS * 32) reel_route4_logits(const __grid_constant__ RouteArgs a) {
-	route_logits<4>(a);
 }
 
 #define REEL_ROUTE(name, ROWS, EXPERTS, EACH, ...)                                                  \

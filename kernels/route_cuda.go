@@ -13,7 +13,8 @@ import (
 // Of kernels/route.cu and group.cu.
 const (
 	routeWarps = 8
-	routeRows  = 4 // that a block takes together, of a step with more rows than one
+	routeEach  = 256 // experts of which the kernels of few experts choose
+	routeRows  = 4   // that a block takes together, of a step with more rows than one
 	// routeManyExperts is the experts of a warp in a step of more than fewSegmentRows rows.
 	routeManyExperts = 4
 	routeGroups      = 32 // at most
@@ -86,15 +87,11 @@ func (c Chosen) groupArgs(q *cuda.Queue, rows device.Buffer, T int) groupArgs {
 		row: s.row, t: int32(T), used: int32(c.Used), segments: s.segments, each: s.places}
 }
 
-// logits launches the kernel that computes logits alone, for a step of few rows. Of one row a block has one expert, so
-// that all SMs read.
+// logits launches the kernel that computes the logits of several rows alone.
 func (o Route) logits(q *cuda.Queue, a routeArgs) error {
-	rows, warps := 1, 1
-	if o.T > 1 {
-		rows, warps = routeRows, routeWarps
-	}
-	return cuda.Launch(q, fmt.Sprintf("reel_route%d_logits", rows), cuda.Grid{X: (o.Chosen.Experts + warps - 1) / warps,
-		Y: (o.T + rows - 1) / rows, Threads: warps * 32, Dependent: tune.DependentLaunch}, a)
+	return cuda.Launch(q, fmt.Sprintf("reel_route%d_logits", routeRows), cuda.Grid{
+		X: (o.Chosen.Experts + routeWarps - 1) / routeWarps, Y: (o.T + routeRows - 1) / routeRows, Threads: routeWarps * 32,
+		Dependent: tune.DependentLaunch}, a)
 }
 
 // choose launches the kernel that chooses the experts of several rows, of their logits, and sorts their places.

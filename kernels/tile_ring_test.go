@@ -39,40 +39,6 @@ func TestTileRings(t *testing.T) {
 	}
 }
 
-// Rings of a layer's experts fit into shared memory. They hold a batch of gates and all jobs of a block, and gates and
-// ups have stages of their own. Published shapes have one, and shapes that the kernel is not for have none.
-func TestLayerRings(t *testing.T) {
-	for i := range bricks {
-		d := DType(i)
-		if bricks[i].columns == 0 {
-			continue
-		}
-		for _, shape := range [][2]int{{512, 256}, {2048, 768}, {2048, 1408}, {2880, 2880}, {4096, 14336}} {
-			for used := 1; used <= codesTokens; used++ {
-				r := newLayerRing(d, shape[0], shape[1], 128, used, 132)
-				gates, down := newTileRing(d, shape[0]), newTileRing(d, shape[1])
-				if r.stages > 0 && (r.shared > blockShared-layerStatic || r.stages > tileRingMost || r.stages%2 > 0 ||
-					r.stages < 2*gates.slices || r.stages < jobsOf(tilesOf(shape[0]), used, 132)*down.slices ||
-					r.stage < max(gates.stage, down.stage)) {
-					t.Errorf("format %d, %v, %d experts: %+v", d, shape, used, r)
-				}
-			}
-		}
-	}
-	for _, c := range []struct {
-		d                                    DType
-		hidden, inner, experts, used, blocks int
-		fits                                 bool
-	}{{Q4_K, 2048, 768, 128, 8, 132, true}, {MXFP4, 2880, 2880, 32, 4, 132, true}, {Q4_K, 2048, 768, 128, 8, 114, true},
-		{Q4_K, 2048, 768, 512, 8, 132, false}, {Q4_K, 2048, 768, 128, 9, 132, false},
-		{Q4_K, 2048, 768, 128, 8, 3, false}, {Q8_0, 4096, 14336, 8, 2, 132, false}} {
-		r := newLayerRing(c.d, c.hidden, c.inner, c.experts, c.used, c.blocks)
-		if fits := r.stages > 0; fits != c.fits {
-			t.Errorf("%+v: %+v", c, r)
-		}
-	}
-}
-
 // checkUses goes through the uses of a ring's stages in batches of units.
 func checkUses(t *testing.T, r tileRing, stages, tiles, units int) {
 	t.Helper()

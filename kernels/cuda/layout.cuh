@@ -343,14 +343,6 @@ REEL_FIELD(ExpertGateUpArgs, limit, 132);
 REEL_FIELD(ExpertGateUpArgs, inner, 136);
 REEL_FIELD(ExpertGateUpArgs, unused, 140);
 
-REEL_SIZE(ExpertsArgs, 456);
-REEL_FIELD(ExpertsArgs, gates, 0);
-REEL_FIELD(ExpertsArgs, down, 144);
-REEL_FIELD(ExpertsArgs, route, 280);
-REEL_FIELD(ExpertsArgs, arrivals, 440);
-REEL_FIELD(ExpertsArgs, stages, 448);
-REEL_FIELD(ExpertsArgs, stage, 452);
-
 REEL_SIZE(ExpertSumArgs, 40);
 REEL_FIELD(ExpertSumArgs, results, 0);
 REEL_FIELD(ExpertSumArgs, rows, 8);

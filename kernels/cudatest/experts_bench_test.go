@@ -45,9 +45,8 @@ func (s mixtureShape) layer(b *both, format kernels.DType, rows int, some []byte
 		Segments: zeros(int(kernels.SegmentsBytes(rows, s.used, s.experts) / 4))}
 	x, norm, inner := random(rows*s.hidden, 1), random(s.hidden, 1), zeros(rows*s.used*s.inner)
 	work := kernels.ExpertWorkspace{Results: zeros(rows * s.used * s.hidden),
-		Rounded:  zeros(int(kernels.ExpertsRoundedBytes(rows, s.used, s.experts, s.hidden) / 4)),
-		Gated:    zeros(int(kernels.ExpertsRoundedBytes(rows, s.used, s.experts, s.inner) / 4)),
-		Meetings: zeros(kernels.ExpertMeetings(s.hidden))}
+		Rounded: zeros(int(kernels.ExpertsRoundedBytes(rows, s.used, s.experts, s.hidden) / 4)),
+		Gated:   zeros(int(kernels.ExpertsRoundedBytes(rows, s.used, s.experts, s.inner) / 4))}
 	class := kernels.Decode
 	if rows == promptRows {
 		class = kernels.Prefill

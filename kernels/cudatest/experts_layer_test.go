@@ -4,18 +4,15 @@ package cudatest
 
 import (
 	"fmt"
-	"math"
 	"testing"
 
 	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
-	"reel.internal/reel/kernels/internal/tune"
 )
 
 // A layer's experts as one op have the bits of the three ops, in all formats: narrow and wide experts, with biases and
-// without, blocks that share tiles of the down projection and that do not, and again over what the first launch left.
+// without, and again over what the first launch left.
 func TestCUDAExpertsTogether(t *testing.T) {
-	defer func(n int) { tune.MaxPersistentBlocks = n }(tune.MaxPersistentBlocks)
 	for i, f := range quantisedFormats {
 		t.Run(f.name, func(t *testing.T) {
 			b := newBoth(t)
@@ -44,7 +41,6 @@ func (m *mixture) layer() kernels.Experts {
 // together compares a layer as one op with its three ops.
 func (m *mixture) together(name string) {
 	m.t.Helper()
-	tune.MaxPersistentBlocks = math.MaxInt32
 	apart := m.layer()
 	poison := func() {
 		c, work := apart.Route.Chosen, apart.Down.Workspace
@@ -59,21 +55,18 @@ func (m *mixture) together(name string) {
 			read[uint32](m.both, 1, o.GateUp.Out), read[uint32](m.both, 1, o.Route.X)}
 	}
 	want := left(apart)
-	for _, blocks := range []int{math.MaxInt32, math.MaxInt32, 37, 20} {
-		tune.MaxPersistentBlocks = blocks
+	for range 2 {
 		poison()
 		one := m.layer()
 		m.onGPU(one)
 		for i, got := range left(one) {
 			what := []string{"ids", "weights", "gates", "rows"}[i]
-			m.equal(fmt.Sprintf("%s, %d blocks: %s", name, blocks, what), got, want[i])
+			m.equal(fmt.Sprintf("%s: %s", name, what), got, want[i])
 		}
 	}
-	meetings := read[uint32](m.both, 1, apart.Down.Workspace.Meetings)
-	m.equal(name+": counters", meetings, make([]uint32, len(meetings)))
 }
 
-// A row of padding alone leaves the rows and the counters as they are.
+// A row of padding alone leaves the rows as they are.
 func TestCUDAExpertsTogetherOfPadding(t *testing.T) {
 	b := newBoth(t)
 	m := newMixture(b, kernels.Q4_K, 1, 512, 256, 8, 4)
@@ -82,6 +75,4 @@ func TestCUDAExpertsTogetherOfPadding(t *testing.T) {
 	o.Route.RowIndex, o.GateUp.RowIndex, o.Down.RowIndex = none, none, none
 	b.onGPU(o)
 	b.equal("rows", read[uint32](b, 1, o.Route.X), bits32(m.values))
-	meetings := read[uint32](b, 1, o.Down.Workspace.Meetings)
-	b.equal("counters", meetings, make([]uint32, len(meetings)))
 }

@@ -36,12 +36,11 @@ func newMixture(b *both, dtype kernels.DType, rows, hidden, inner, experts, used
 	results, logits := b.poisoned(rows*used*hidden), b.poisoned(rows*experts)
 	rounded := b.poisoned(int(kernels.ExpertsRoundedBytes(rows, used, experts, hidden) / 4))
 	gated := b.poisoned(int(kernels.ExpertsRoundedBytes(rows, used, experts, inner) / 4))
-	arrivals, meetings := put(b, make([]uint32, rows)), put(b, make([]uint32, kernels.ExpertMeetings(hidden)))
+	arrivals := put(b, make([]uint32, rows))
 	for on := range 2 {
 		chosen := kernels.Chosen{IDs: ids[on], Weights: weights[on], Segments: segments[on], Experts: experts,
 			Used: used}
-		work := kernels.ExpertWorkspace{Results: results[on], Rounded: rounded[on], Gated: gated[on],
-			Meetings: meetings[on]}
+		work := kernels.ExpertWorkspace{Results: results[on], Rounded: rounded[on], Gated: gated[on]}
 		m.route[on] = kernels.Route{X: m.x[on], Norm: norm[on], Router: router[on], Chosen: chosen, T: rows,
 			Hidden: hidden, Eps: 1e-5,
 			Workspace: kernels.RouteWorkspace{Logits: logits[on], Arrivals: arrivals[on]}}

@@ -23,12 +23,12 @@ template <class Op, class F> struct ExpertRing {
 	};
 	const CodesArgs<Op> &a;
 	Shared &shared;
-	const int bricks, parts, blocks; // blocks that compute units
-	const Ring ring;                 // then come rounded rows
+	const Ring ring; // then come rounded rows
+	const int parts, blocks; // blocks that compute units
 
 	__device__ __forceinline__ ExpertRing(const CodesArgs<Op> &a, Shared &shared, char *ring, int blocks)
-		: a(a), shared(shared), bricks(F::bricks(a.op.in.cols)), parts(Ring::parts(bricks)), blocks(blocks),
-		  ring{shared.barriers, ring, a.stages, Ring::stage_bytes(bricks)} {}
+		: a(a), shared(shared), ring{shared.barriers, ring, a.stages, F::bricks(a.op.in.cols)},
+		  parts(min(CODE_PARTS, this->ring.bricks)), blocks(blocks) {}
 
 	__device__ __forceinline__ int apart() const { return WARPS / parts / R; }
 
@@ -49,14 +49,14 @@ template <class Op, class F> struct ExpertRing {
 #pragma unroll
 			for (int r = 0; r < R; r++) {
 				const RowTile t = Op::tile_of(a.op, at / a.units, at % a.units, r);
-				from[r] = static_cast<const char *>(t.weight) + (size_t)t.index * bricks * F::BYTES;
+				from[r] = static_cast<const char *>(t.weight) + (size_t)t.index * ring.bricks * F::BYTES;
 			}
-			ring.fill(p, from, bricks);
+			ring.fill(p, from);
 		}
 	}
 
 	template <class Results> __device__ __forceinline__ void consume(const Results &results) {
-		const int tile = threadIdx.x / 32 / parts, part = threadIdx.x / 32 % parts, each = Ring::slices(bricks) * R;
+		const int tile = threadIdx.x / 32 / parts, part = threadIdx.x / 32 % parts, each = ring.slices() * R;
 		const Span s = span(Op::segments(a.op));
 		typename Ring::Place p = {0, 0};
 		p.move(tile / R * each + tile % R, ring.stages);
@@ -65,7 +65,7 @@ template <class Op, class F> struct ExpertRing {
 			const auto op = results.of(Op::template of<CONSUMERS>(a.op, segment));
 			const Activations &in = op.activations();
 			const SharedRows<Op::NORMED, SUMS, WARPS, SUMS ? 2 : 4, SUMS ? 2 : 1, 2> rounder = {
-				in, ring.ring + ring.stages * ring.bytes, shared.squares, a.at_once};
+				in, ring.ring + ring.stages * ring.stage_bytes(), shared.squares, a.at_once};
 			const int live = live_rows(in, 0, a.at_once);
 			rounder.round(0, live);
 			named_barrier_sync<CONSUMERS>(1);
@@ -78,7 +78,7 @@ template <class Op, class F> struct ExpertRing {
 				float *const partials = shared.partials[batch];
 				if (tile < units * R) {
 					float sum[1][1][4] = {};
-					ring.multiply(sum, p, R, part, bricks, rows);
+					ring.multiply(sum, p, R, part, rows);
 					share_sums<F>(partials + (tile * parts + part) * PART, sum[0][0], live);
 				}
 				p.move(units * each, ring.stages);
@@ -111,7 +111,7 @@ __device__ __forceinline__ void expert_ring(const CodesArgs<Op> &a, int blocks, 
 	__shared__ typename Block::Shared shared;
 	extern __shared__ uint4 roundedRows[];
 	Block b(a, shared, reinterpret_cast<char *>(roundedRows), blocks);
-	if (threadIdx.x == Block::CONSUMERS) b.ring.start();
+	if (threadIdx.x == Block::CONSUMERS) b.ring.start(b.parts);
 	__syncthreads();
 	begin_product<Op::ATTENTION_NEXT, true>();
 	if (threadIdx.x >= Block::CONSUMERS) {

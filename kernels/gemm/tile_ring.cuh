@@ -24,26 +24,24 @@ template <class F> struct TileRing {
 	};
 
 	Barriers &barriers;
-	char *const ring;        // shared [stages][bytes]
-	const int stages, bytes; // of a stage: at least stage_bytes of each row tile
+	char *const ring; // shared [stages][stage_bytes()]
+	const int stages, bricks; // of a row tile
 
-	// stage_bytes returns the bytes of a slice of a row tile, slices how many it has, and parts its partial sums with bricks.
-	static __device__ __forceinline__ int stage_bytes(int bricks) { return min(bricks, BRICKS) * F::BYTES; }
-	static __device__ __forceinline__ int slices(int bricks) { return (bricks + BRICKS - 1) / BRICKS; }
-	static __device__ __forceinline__ int parts(int bricks) { return min(bricks, CODE_PARTS); }
+	__device__ __forceinline__ int stage_bytes() const { return min(bricks, BRICKS) * F::BYTES; }
+	__device__ __forceinline__ int slices() const { return (bricks + BRICKS - 1) / BRICKS; }
 	__device__ __forceinline__ uint32_t full(int s) const { return shared_address(&barriers.full[s]); }
 	__device__ __forceinline__ uint32_t empty(int s) const { return shared_address(&barriers.empty[s]); }
 
-	// start makes the barriers; one thread calls it.
-	__device__ __forceinline__ void start() const {
+	// start makes the barriers; one thread calls it. Of each stage `warps` warps multiply bricks.
+	__device__ __forceinline__ void start(int warps) const {
 		for (int s = 0; s < stages; s++) {
 			mbarrier_init(full(s), 1);
-			mbarrier_init(empty(s), CODE_PARTS * WARP_ARRIVALS);
+			mbarrier_init(empty(s), warps * WARP_ARRIVALS);
 		}
 		mbarrier_fence_init();
 	}
-	// fill copies R row tiles of `bricks` bricks, slice by slice.
-	template <int R> __device__ __forceinline__ void fill(Place &p, const char *const (&from)[R], int bricks) const {
+	// fill copies R row tiles, slice by slice.
+	template <int R> __device__ __forceinline__ void fill(Place &p, const char *const (&from)[R]) const {
 #pragma unroll 1
 		for (int at = 0; at < bricks; at += BRICKS) {
 			const int bytes = min(bricks - at, BRICKS) * F::BYTES;
@@ -51,23 +49,23 @@ template <class F> struct TileRing {
 			for (int r = 0; r < R; r++, p.move(1, stages)) {
 				mbarrier_wait(empty(p.stage), p.phase ^ 1);
 				mbarrier_expect(full(p.stage), bytes);
-				bulk_copy(EVICT_FIRST, shared_address(ring) + p.stage * this->bytes, from[r] + (size_t)at * F::BYTES, bytes,
-					full(p.stage));
+				bulk_copy(EVICT_FIRST, shared_address(ring) + p.stage * stage_bytes(), from[r] + (size_t)at * F::BYTES,
+					bytes, full(p.stage));
 			}
 		}
 	}
-	// multiply adds the products of a partial sum's bricks of a row tile of `bricks`, whose first slice is at p; its
-	// others are `apart` stages apart. Partial sum 0 releases slices for those that have no warp, too.
+	// multiply adds the products of a partial sum's bricks of a row tile, whose first slice is at p; its others are
+	// `apart` stages apart.
 	__device__ __forceinline__ void multiply(
-		float (&sum)[1][1][4], Place p, int apart, int part, int bricks, const Rows &rows) const {
-		const int lane = threadIdx.x % 32, arrivals = part ? 1 : CODE_PARTS + 1 - parts(bricks);
+		float (&sum)[1][1][4], Place p, int apart, int part, const Rows &rows) const {
+		const int lane = threadIdx.x % 32;
 #pragma unroll 1
 		for (int at = 0; at < bricks; at += BRICKS, p.move(apart, stages)) {
 			mbarrier_wait(full(p.stage), p.phase);
-			const uint32_t slice = shared_address(ring) + p.stage * bytes;
+			const uint32_t slice = shared_address(ring) + p.stage * stage_bytes();
 #pragma unroll 1
 			for (int b = part; b < min(BRICKS, bricks - at); b += CODE_PARTS) multiply_brick(sum, slice + b * F::BYTES, at + b, lane, rows);
-			mbarrier_arrive_warp(empty(p.stage), arrivals);
+			mbarrier_arrive_warp_if(true, empty(p.stage));
 		}
 	}
 	static __device__ __forceinline__ void multiply_brick(

@@ -15,10 +15,6 @@ __device__ __forceinline__ void mbarrier_fence_init() {
 __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
 	asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// The same `times` times.
-__device__ __forceinline__ void mbarrier_arrive(uint32_t barrier, int times) {
-	asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(times) : "memory");
-}
 
 // mbarrier_arrive_warp arrives for a warp when all of its lanes are done. Racecheck does not follow
 // one lane that arrives for the others, so kernels built for it (-DREEL_EVERY_LANE) have
@@ -33,11 +29,6 @@ __device__ __forceinline__ void mbarrier_arrive_warp(uint32_t barrier) {
 	if (threadIdx.x % 32 == 0) mbarrier_arrive(barrier);
 }
 #endif
-// The same `times` times.
-__device__ __forceinline__ void mbarrier_arrive_warp(uint32_t barrier, int times) {
-	__syncwarp();
-	if (threadIdx.x % (32 / WARP_ARRIVALS) == 0) mbarrier_arrive(barrier, times);
-}
 // mbarrier_arrive_warp_if does so if `any`, without a branch.
 __device__ __forceinline__ void mbarrier_arrive_warp_if(bool any, uint32_t barrier) {
 	const int arrives = any && threadIdx.x % (32 / WARP_ARRIVALS) == 0;

@@ -156,7 +156,6 @@ func (s *StepMemory) expertBuffers(dev tracked, c Config) []wantedBuffer {
 		{&s.expertsWork.Results, dev.Uncleared, 4 * places * int64(c.Hidden)},
 		{&s.expertsWork.Rounded, dev.Uncleared, kernels.ExpertsRoundedBytes(s.MaxRows, e.Used, e.Count, c.Hidden)},
 		{&s.expertsWork.Gated, dev.Uncleared, kernels.ExpertsRoundedBytes(s.MaxRows, e.Used, e.Count, e.Inner)},
-		{&s.expertsWork.Meetings, dev.Alloc, 4 * int64(kernels.ExpertMeetings(c.Hidden))},
 		{&s.routeWorkspace.Logits, dev.Uncleared, 4 * int64(s.MaxRows*e.Count)},
 		{&s.routeWorkspace.Arrivals, dev.Alloc, 4 * int64(s.MaxRows)},
 	}
