@@ -34,9 +34,8 @@ struct GateUp {
 	__device__ __forceinline__ int outputs() const { return o.inner; }
 	__device__ __forceinline__ float value(int, int, int, const float (&y)[2]) const { return gated(o, y[0], y[1]); }
 	__device__ __forceinline__ float finish(int unit, int row, int t, const float (&y)[2]) const {
-		const float v = value(unit, row, t, y);
-		if (unit * 16 + row < o.inner) o.out[(size_t)t * o.inner + unit * 16 + row] = v;
-		return v;
+		if (unit * 16 + row >= o.inner) return 0;
+		return o.out[(size_t)t * o.inner + unit * 16 + row] = value(unit, row, t, y);
 	}
 	// With cubic 0 the exponent has the bits of gate times linear.
 	static __device__ __forceinline__ float gated(const Args &o, float gate, float up) {

@@ -43,7 +43,7 @@ var CodesRing = true
 var ManyAttend = 1
 
 // AheadBytes is how much of the weights that come next an SM brings to the cache at the end of a kernel of many rows.
-var AheadBytes = 64 << 10
+var AheadBytes = 32 << 10
 
 // LeastHanded is the fewest values of rows that products of few rows over quantised weights hand over to one another:
 // with fewer, rounding them in each block takes no longer (notes/quantised.md).
