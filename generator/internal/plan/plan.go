@@ -269,7 +269,7 @@ func (p Planner) chunk(context, batch int) int {
 	if p.Profile.kind == GPUProfile.kind && (p.Config.Experts != nil || p.Config.Embedding != nil) {
 		chunk = largeChunk
 	}
-	if p.Config.Experts == nil && p.Config.Latent == nil && !p.quantised() {
+	if p.Config.Embedding != nil && p.Config.Experts == nil && p.Config.Latent == nil && !p.quantised() {
 		chunk = max(chunk, p.Profile.longChunk)
 	}
 	return min(chunk, context*batch)

@@ -164,7 +164,8 @@ func TestPlanChunk(t *testing.T) {
 	}
 }
 
-// On a GPU a step of a model with experts, or for embeddings, has more, and on Hopper one of a dense model in 16 bits.
+// On a GPU a step of a model with experts, or for embeddings, has more, and on Hopper one of a dense model for embeddings
+// in 16 bits.
 func TestPlanLargeChunk(t *testing.T) {
 	hopper, ada := GPUProfile.On(9, 0), GPUProfile.On(8, 9)
 	for _, test := range []struct {
@@ -175,7 +176,8 @@ func TestPlanLargeChunk(t *testing.T) {
 	}{{GPUProfile, model.Config{}, kernels.BF16, 416}, {GPUProfile, model.Config{Experts: &model.Experts{}}, kernels.BF16, 832},
 		{GPUProfile, model.Config{Embedding: &model.Embedding{}}, kernels.BF16, 832},
 		{HostProfile, model.Config{Experts: &model.Experts{}}, kernels.BF16, 64}, {ada, model.Config{}, kernels.F16, 416},
-		{hopper, model.Config{}, kernels.F16, hopperChunk}, {hopper, model.Config{}, kernels.Q4_0, 416},
+		{hopper, model.Config{}, kernels.F16, 416}, {hopper, model.Config{}, kernels.Q4_0, 416},
+		{hopper, model.Config{Embedding: &model.Embedding{}}, kernels.Q4_0, 832},
 		{hopper, model.Config{Embedding: &model.Embedding{}}, kernels.BF16, hopperChunk},
 		{hopper, model.Config{Experts: &model.Experts{}}, kernels.BF16, 832},
 		{hopper, model.Config{Latent: &model.Latent{}}, kernels.BF16, 416}} {
