@@ -193,7 +193,7 @@ func scratchCopy(h *device.Host, b device.Buffer, n int) []float32 {
 func (o Attend) spreads() bool {
 	size := (o.KV.HeadDim + 31) / 32
 	return !o.Spread.IsZero() && o.Class == Decode && (size == 2 || size == 4) && o.Queries <= 1 && o.First == 0 &&
-		!o.hasLogits() && o.KV.Values == 0 && o.Spread.fits(mostPackets)
+		!o.hasLogits() && o.KV.Values == 0 && o.Spread.fits()
 }
 
 // Sends reports whether the next op may take the results of one row as they come: whether there is a kernel that sends.

@@ -202,3 +202,11 @@ func sharedMemory(q *cuda.Queue) int {
 	}
 	return 99 << 10
 }
+
+// roundedCodes returns those of more rows in a [Workspace].Rounded.
+func roundedCodes(workspace uint64, n, cols int) codesRows {
+	tokens, padded := (n+7)&^7, paddedColumns(cols)
+	scales := workspace + uint64(tokens*padded*2)
+	sums := scales + uint64(4*tokens)
+	return codesRows{rows: workspace, scales: scales, sums: sums, fineSums: sums + uint64(4*tokens*padded/codesGroup)}
+}

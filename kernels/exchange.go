@@ -64,11 +64,13 @@ func (o Exchange) own(rank int) (begin, end, start int) {
 // long as what they carry.
 const mostPackets = 1 << 17
 
-// fits reports whether the exchange can go as packets, at most so many: in pairs, and from every rank some, since a rank
-// knows by them that the others have read what they got before.
-func (o Exchange) fits(most int) bool {
-	return o.Signals.Inbox != device.NoInbox && o.T*o.Width <= most && o.Width%2 == 0 && o.PartCols%2 == 0 &&
-		(o.Ranks-1)*o.PartCols < o.Width
+// fits reports whether the exchange can go as packets, at most [mostPackets].
+func (o Exchange) fits() bool { return o.isOfPairs() && o.T*o.Width <= mostPackets }
+
+// isOfPairs reports whether packets can carry the exchange: in pairs, and from every rank some, since a rank knows by them
+// that the others have read what they got before.
+func (o Exchange) isOfPairs() bool {
+	return o.Signals.Inbox != device.NoInbox && o.Width%2 == 0 && o.PartCols%2 == 0 && (o.Ranks-1)*o.PartCols < o.Width
 }
 
 // mostTakers is the most blocks of a product that takes its row: one on each SM, whose registers hold what they take
@@ -79,7 +81,7 @@ const mostTakers = 131
 // that: of one row, in memory that they address. The projection is the next op, and the one before sends ([Attend.Sends],
 // [GateUp.Sends]).
 func (o Exchange) TakenBy(w Weight) Exchange {
-	o.taken = o.T == 1 && o.Signals.Inbox == device.PeerInbox && o.fits(mostPackets) && o.X.IsZero() &&
+	o.taken = o.T == 1 && o.Signals.Inbox == device.PeerInbox && o.fits() && o.X.IsZero() &&
 		w.Layout == Fragments && w.DType != F32 && w.Cols == o.Width && 4*w.Cols <= gemvShared &&
 		tilesOf(w.Rows) <= mostTakers && w.Order.IsZero()
 	return o

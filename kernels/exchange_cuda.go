@@ -26,7 +26,7 @@ func (o Exchange) CUDA(q *cuda.Queue) error {
 	switch {
 	case o.rounds(q):
 		return o.launchRounded(q)
-	case o.fits(mostPackets):
+	case o.fits():
 		return o.launchPackets(q, 0, o.T)
 	case o.Signals.Inbox == device.PinnedInbox:
 		return o.launchByRows(q)
@@ -37,13 +37,7 @@ func (o Exchange) CUDA(q *cuda.Queue) error {
 // launchByRows launches exchanges by packets of as many rows as fit.
 func (o Exchange) launchByRows(q *cuda.Queue) error {
 	each := device.InboxPackets / o.Width
-	if one := o; each > 0 {
-		one.T = 1
-		if !one.fits(device.InboxPackets) {
-			each = 0
-		}
-	}
-	if each == 0 {
+	if each == 0 || !o.isOfPairs() {
 		return fmt.Errorf("%w: %d columns between %d GPUs that do not address each other's memory", device.ErrBadShape,
 			o.Width, o.Ranks)
 	}
@@ -163,7 +157,7 @@ func (o Exchange) launchFlags(q *cuda.Queue) error {
 func launchSpreading[T any](q *cuda.Queue, p productLaunch, o Exchange, args T) error {
 	v := p.fewRows()
 	if o.IsZero() || p.class == Prefill || p.gathered || anyQuantised(p.weights) || v != &gemv && v != &skinny8 ||
-		!o.fits(mostPackets) {
+		!o.fits() {
 		return o.after(q, launch(q, p, args))
 	}
 	kind, err := elementsOf(p.weights...)
@@ -204,7 +198,7 @@ func launchSpread[T any](q *cuda.Queue, kernel string, g cuda.Grid, most int, o,
 // launchSpreadOrThen launches a kernel of at most so many blocks and the exchange of its results, if there is one: in one
 // kernel if it can go as packets. before is that of the op before if this one may take it.
 func launchSpreadOrThen[T any](q *cuda.Queue, kernel string, g cuda.Grid, most int, o, before Exchange, args T) error {
-	if !o.IsZero() && o.fits(mostPackets) {
+	if !o.IsZero() && o.fits() {
 		return launchSpread(q, kernel, g, most, o, before, args)
 	}
 	g.X = min(g.X, most)

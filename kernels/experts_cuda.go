@@ -186,7 +186,7 @@ func launchDownOfOne[T any](q *cuda.Queue, o ExpertDown, suffix string, g cuda.G
 // it can go as packets.
 func (o ExpertDown) sum(q *cuda.Queue, args expertSumArgs) error {
 	g := cuda.Grid{Threads: exchangeThreads, Dependent: tune.DependentLaunch}
-	if s := o.Spread; !s.IsZero() && s.fits(mostPackets) {
+	if s := o.Spread; !s.IsZero() && s.fits() {
 		g.X = min(device.SignalBlocks, splitsOf(s.T*s.PartCols/2, exchangeThreads))
 		return cuda.Launch(q, "reel_expert_sum_spread", g, expertSumSpreadArgs{sum: args, to: s.to(q, 0, s.T)})
 	}

@@ -117,5 +117,5 @@ func (o GateUp) Host(h *device.Host) {
 func (o GateUp) Sends() bool {
 	packed := func(w Weight) bool { return w.Layout == Fragments && w.DType != F32 && w.DType == o.Gate.DType }
 	return o.T == 1 && o.RowIndex.IsZero() && o.Class == Decode && packed(o.Gate) && packed(o.Up) &&
-		o.Spread.fits(mostPackets)
+		o.Spread.fits()
 }

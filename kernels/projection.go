@@ -54,7 +54,7 @@ func (o Projection) Check() error {
 		return fmt.Errorf("%w: a projection that stores hands nothing over", device.ErrBadShape)
 	}
 	if o.Before.taken && (o.Before.All != o.In || o.T != 1 || !o.RowIndex.IsZero() || o.Class != Decode ||
-		!o.Spread.fits(mostPackets)) {
+		!o.Spread.fits()) {
 		return fmt.Errorf("%w: a projection of %d rows that takes what another op sends", device.ErrBadShape, o.T)
 	}
 	if !o.Spread.IsZero() && (!o.Store || !o.Bias.IsZero()) {

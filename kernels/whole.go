@@ -1,27 +1,15 @@
 package kernels
 
-import "reel.internal/reel/kernels/internal/tune"
-
 // The kernels of whole output tiles (gemm/whole.cuh) multiply a long prompt's rows: a block computes an output tile for
 // up to wholeTokens rows, slice by slice, so that the bits are those of stream-K.
 const (
 	wholeTokens  = 192 // rows of a token tile, at most
 	wholeStages  = 3   // K blocks of activations and weights in shared memory
 	wholeThreads = 512 // of a block
-	// leastWhole is the number of rows from which on these kernels are the faster ones (notes/stream_k.md).
-	leastWhole = 640
 	// wholeFixed is the time of a K block beside that of its rows, in rows: copies of weights, and their way to
 	// registers.
 	wholeFixed = 85
 )
-
-// wholeSuits reports whether n rows are enough for the kernels of whole output tiles.
-func wholeSuits(n int) bool {
-	if tune.StreamKTokens != 0 {
-		return tune.StreamKTokens == wholeTokens
-	}
-	return n >= leastWhole
-}
 
 // wholeTiles divides n rows of a product of so many output tiles into an even number of token tiles, for clusters of two
 // blocks: as many as take sms SMs the least time. The last one may come out empty.
@@ -45,14 +33,4 @@ func wholeInstruction(tokens int) int {
 		}
 	}
 	return wholeTokens
-}
-
-// wholeGrid returns how many blocks compute so many output and token tiles on sms SMs.
-func wholeGrid(sms, outputTiles, tokenTiles int) int { return min(outputTiles*tokenTiles, sms&^1) }
-
-// wholeShared returns the bytes of shared memory of a block: barriers, the scale and the token info of each row, sums,
-// and the stages.
-func wholeShared() int {
-	const row, outputs = 2 * kBlockCols, streamKTiles * tileRows
-	return roundUp1024(256+20*wholeTokens+wholeTokens*(outputs+4)*4) + wholeStages*(wholeTokens+outputs)*row
 }

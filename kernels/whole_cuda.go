@@ -7,6 +7,18 @@ import (
 	"reel.internal/reel/kernels/internal/tune"
 )
 
+// leastWhole is the number of rows from which on the kernels of whole output tiles are the faster ones
+// (notes/stream_k.md).
+const leastWhole = 640
+
+// wholeSuits reports whether n rows are enough for the kernels of whole output tiles.
+func wholeSuits(n int) bool {
+	if tune.StreamKTokens != 0 {
+		return tune.StreamKTokens == wholeTokens
+	}
+	return n >= leastWhole
+}
+
 // launchWhole launches the kernel of whole output tiles for all of p's units over rounded rows.
 func launchWhole[T any](q *cuda.Queue, p productLaunch, kind string, r roundedInput, args T) error {
 	n := int(p.in.n)
@@ -17,4 +29,14 @@ func launchWhole[T any](q *cuda.Queue, p productLaunch, kind string, r roundedIn
 		Shared: wholeShared(), Dependent: tune.DependentLaunch}
 	return cuda.Launch(q, p.name+kind+"_whole192", g, streamKArgs[T]{op: args, rounded: r, handover: p.epilogue(q, n),
 		plan: plan})
+}
+
+// wholeGrid returns how many blocks compute so many output and token tiles on sms SMs.
+func wholeGrid(sms, outputTiles, tokenTiles int) int { return min(outputTiles*tokenTiles, sms&^1) }
+
+// wholeShared returns the bytes of shared memory of a block: barriers, the scale and the token info of each row, sums,
+// and the stages.
+func wholeShared() int {
+	const row, outputs = 2 * kBlockCols, streamKTiles * tileRows
+	return roundUp1024(256+20*wholeTokens+wholeTokens*(outputs+4)*4) + wholeStages*(wholeTokens+outputs)*row
 }

@@ -5,6 +5,8 @@
 // other warpgroup's work beside (Shah et al., "FlashAttention-3", 2024). Each row's operations, and so its bits, are
 // those of Prefill.
 #pragma once
+#include "attention/prefill_block.cuh"
+#include "ptx/pdl.cuh"
 #include "ptx/warp.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
