@@ -120,14 +120,11 @@ func (o Attend) prefillLong(q *cuda.Queue, kernel prefillKernel) error {
 	return cuda.Launch(q, kernel.name+"_long", g, args)
 }
 
-// prefillLongShared returns the bytes of shared memory of a block: the stages of keys and values, the sums of earlier
-// splits, and a pair of barriers for each stage.
+// prefillLongShared returns BYTES of PrefillLong, the shared memory of a block: stages of two blocks of keys and of one block of
+// values, the sums of earlier splits, and a pair of barriers for each stage.
 func prefillLongShared(dim int) int {
-	stages := 5
-	if dim == 64 {
-		stages = 8
-	}
-	return stages*(2*prefillKeys*dim*2+16) + prefillLongQueries*dim*4
+	const keyStages, valueStages = 2, 6
+	return (2*keyStages+valueStages)*prefillKeys*dim*2 + prefillLongQueries*dim*4 + (keyStages+valueStages)*16
 }
 
 // prefillHalves returns how many blocks share the values of a head.
