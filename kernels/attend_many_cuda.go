@@ -12,7 +12,7 @@ import (
 // Constants of attention/many.cuh.
 const (
 	attendManyShared  = 1280 // before the ring
-	attendManyStatic  = 8832 // shared memory beside that of a launch, at most
+	attendManyStatic  = 7168 // shared memory beside that of a launch, at most
 	attendManyRow     = 20   // of shared memory, for each row of a step
 	attendManyQueue   = 2    // units whose queries are in shared memory
 	attendManyBlock   = 32   // positions of a warp
@@ -24,10 +24,10 @@ const (
 
 // attendManyKernels are the kernels of many rows by head size, rounded up to a multiple of 32: without softcap and sinks,
 // and with. Not all sizes have the latter.
-var attendManyKernels = func() (all [attendTwoAtMost / 32][2]attendNames) {
+var attendManyKernels = func() (all [attendTwoAtMost / 32]struct{ plain, logits string }) {
 	for i := range all {
-		name := fmt.Sprintf("reel_attend_%d_many", 32*(i+1))
-		all[i] = [2]attendNames{attendNamesOf(name), attendNamesOf(name + "_logits")}
+		all[i].plain = fmt.Sprintf("reel_attend_%d_many", 32*(i+1))
+		all[i].logits = all[i].plain + "_logits"
 	}
 	return all
 }()
@@ -56,9 +56,9 @@ func (o Attend) launchMany(q *cuda.Queue, args attendArgs) error {
 	g := cuda.Grid{X: blocks * q.SMs(), Threads: 32 * (attendWarps + 1), Shared: shared, AllShared: true, Dependent: true}
 	kernels := &attendManyKernels[(o.KV.HeadDim-1)/32]
 	if o.hasLogits() {
-		return o.launchLogits(q, &kernels[1], g, args)
+		return cuda.Launch(q, kernels.logits, g, attendLogitsArgs[attendArgs]{args, o.logits(q)})
 	}
-	return o.launchDecode(q, &kernels[0], g, args)
+	return cuda.Launch(q, kernels.plain, g, args)
 }
 
 // manyRing returns how many blocks run on an SM at the same time, the stages of their rings, and the shared memory of a

@@ -138,10 +138,6 @@ template <int CHUNKS> struct AttendProducer : AttendMany<CHUNKS> {
 	__device__ __forceinline__ int first(int last) const { return max(0, last + 1 - a.visible); }
 	__device__ __forceinline__ int splits(int last) const { return last / SPLIT - first(last) / SPLIT + 1; }
 
-	static __device__ __forceinline__ int sum_of_warp(int v) {
-		for (int i = 16; i; i /= 2) v += __shfl_xor_sync(~0u, v, i);
-		return v;
-	}
 	static __device__ __forceinline__ int sum_before(int v) {
 		const int lane = threadIdx.x % 32;
 		int sum = v;
