@@ -8,8 +8,8 @@
 #include "gemm/stream_k.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// Whole has STAGES_ K blocks of activations and weights in shared memory. With PAIRED, blocks come in clusters of two.
-template <class Op, class D, int T, int STAGES_, bool PAIRED = true> struct Whole {
+// Whole has STAGES_ K blocks of activations and weights in shared memory. Blocks come in clusters of two.
+template <class Op, class D, int T, int STAGES_> struct Whole {
 	static constexpr int STAGES = STAGES_;
 	static constexpr int GROUP = 128; // threads of a warpgroup
 	static constexpr int CONSUMERS = 256, FINISHERS = 128, PRODUCERS = 128, THREADS = CONSUMERS + FINISHERS + PRODUCERS;
@@ -50,7 +50,7 @@ template <class Op, class D, int T, int STAGES_, bool PAIRED = true> struct Whol
 #pragma unroll
 			for (int i = 0; i < STAGES; i++) {
 				mbarrier_init(full(i), 1 + WARP_ARRIVALS);
-				mbarrier_init(empty(i), CONSUMERS / 32 * (PAIRED ? 2 : WARP_ARRIVALS));
+				mbarrier_init(empty(i), CONSUMERS / 32 * 2);
 			}
 			mbarrier_init(stored(), CONSUMERS / 32 * WARP_ARRIVALS);
 			mbarrier_init(finished(), FINISHERS / 32 * WARP_ARRIVALS);
@@ -62,13 +62,12 @@ template <class Op, class D, int T, int STAGES_, bool PAIRED = true> struct Whol
 	struct Item {
 		int outputTile, tokenTile;
 	};
-	static __device__ __forceinline__ int rank() { return PAIRED ? blockIdx.x % 2 : 0; } // in the cluster
+	static __device__ __forceinline__ int rank() { return blockIdx.x % 2; } // in the cluster
 	// item finds the i-th item of this block, and reports whether there is one. A block may have one without tokens.
 	__device__ __forceinline__ bool item(int i, Item &w) const {
-		constexpr int EACH = PAIRED ? 2 : 1;
-		const int n = (blockIdx.x + i * gridDim.x) / EACH, abreast = (plan.tokenTiles + EACH - 1) / EACH;
+		const int n = (blockIdx.x + i * gridDim.x) / 2, abreast = (plan.tokenTiles + 1) / 2;
 		w.outputTile = n / abreast;
-		w.tokenTile = (n - w.outputTile * abreast) * EACH + rank();
+		w.tokenTile = (n - w.outputTile * abreast) * 2 + rank();
 		return w.outputTile < plan.starts[plan.slices] >> 16;
 	}
 	__device__ __forceinline__ int first_token(const Item &w) const { return w.tokenTile * plan.tokens; }
@@ -132,7 +131,7 @@ template <class Op, class D, int T, int STAGES_, bool PAIRED = true> struct Whol
 	}
 
 	__device__ __forceinline__ void produce_weights() const {
-		constexpr int MINE = PAIRED ? TILES / 2 : TILES; // row tiles that this block copies
+		constexpr int MINE = TILES / 2; // row tiles that this block copies
 		const int lane = threadIdx.x % 32, first = rank() * MINE;
 		StageCursor<STAGES> c;
 		int taken = 0;
@@ -157,10 +156,7 @@ template <class Op, class D, int T, int STAGES_, bool PAIRED = true> struct Whol
 					for (int t = 0; t < MINE; t++) {
 						const uint32_t to = weights(c.at) + (first + t) * TILE_BLOCK_BYTES;
 						const char *const at = from[t] + (size_t)k * TILE_BLOCK_BYTES;
-						if constexpr (PAIRED)
-							bulk_copy_to_pair(EVICT_FIRST, to, at, bytes, full(c.at));
-						else
-							bulk_copy(EVICT_FIRST, to, at, bytes, full(c.at));
+						bulk_copy_to_pair(EVICT_FIRST, to, at, bytes, full(c.at));
 					}
 				} else if (WARP_ARRIVALS > 1) {
 					mbarrier_arrive(full(c.at));
@@ -277,11 +273,7 @@ template <class Op, class D, int T, int STAGES_, bool PAIRED = true> struct Whol
 	}
 	// release_stage frees the stage before c, which was read, in both blocks.
 	__device__ __forceinline__ void release_stage(const StageCursor<STAGES> &c, bool any) const {
-		const uint32_t before = empty(c.at ? c.at - 1 : STAGES - 1);
-		if constexpr (PAIRED)
-			mbarrier_arrive_in_pair_if(any, before);
-		else
-			mbarrier_arrive_warp_if(any, before);
+		mbarrier_arrive_in_pair_if(any, empty(c.at ? c.at - 1 : STAGES - 1));
 	}
 
 	static __device__ __forceinline__ void sync_finishers() { named_barrier_sync<FINISHERS>(1); }
@@ -339,18 +331,14 @@ template <class Op, class D, int T, int STAGES_, bool PAIRED = true> struct Whol
 	}
 };
 
-template <class Op, class D, int T, int STAGES, bool PAIRED = true>
-__device__ __forceinline__ void whole(const StreamKArgs<Op> &a) {
-	using Block = Whole<Op, D, T, STAGES, PAIRED>;
+template <class Op, class D, int T, int STAGES> __device__ __forceinline__ void whole(const StreamKArgs<Op> &a) {
+	using Block = Whole<Op, D, T, STAGES>;
 	extern __shared__ __align__(1024) char wholeShared[];
 	const Op op(a.op);
 	const Block b(op, a, wholeShared);
 	const int warp = threadIdx.x / 32 - (Block::CONSUMERS + Block::FINISHERS) / 32;
 	if (warp == 0) b.start_barriers();
-	if (PAIRED)
-		cluster_sync();
-	else
-		__syncthreads();
+	cluster_sync();
 	if (threadIdx.x < Block::CONSUMERS) {
 		increase_registers<184>();
 		if (!Op::ATTENTION_NEXT) pdl_launch_dependents();
@@ -369,6 +357,6 @@ __device__ __forceinline__ void whole(const StreamKArgs<Op> &a) {
 			b.produce_activations();
 		}
 	}
-	if (PAIRED) cluster_sync(); // a block's barriers stay while the other one arrives at them
+	cluster_sync(); // a block's barriers stay while the other one arrives at them
 }
 #endif
