@@ -82,7 +82,7 @@ const mostTakers = 131
 // [GateUp.Sends]).
 func (o Exchange) TakenBy(w Weight) Exchange {
 	o.taken = o.T == 1 && o.Signals.Inbox == device.PeerInbox && o.fits() && o.X.IsZero() &&
-		w.Layout == Fragments && w.DType != F32 && w.Cols == o.Width && 4*w.Cols <= gemvShared &&
+		arePacked(w) && w.Cols == o.Width && 4*w.Cols <= gemvShared &&
 		tilesOf(w.Rows) <= mostTakers && w.Order.IsZero()
 	return o
 }

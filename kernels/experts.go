@@ -72,11 +72,10 @@ func (o ExpertDown) sharedOfOne() int {
 // TakeFrom makes the down projection take what the gates of other ranks send as it comes, where GPUs have kernels for
 // that: of one row, in memory that GPUs address.
 func (o *ExpertDown) TakeFrom(gates *ExpertGateUp) {
-	packed := func(w Weight) bool { return w.Layout == Fragments && w.DType != F32 && w.DType == gates.Gate.DType }
 	s := gates.Spread
 	if s.Signals.Inbox != device.PeerInbox || s.All != o.In || !s.fits() || !o.Spread.fits() ||
 		gates.T != 1 || o.T != 1 || gates.Class != Decode || o.Class != Decode ||
-		!packed(gates.Gate) || !packed(gates.Up) || !packed(o.Down) || 8*gates.Gate.Cols > gemvShared ||
+		!arePacked(gates.Gate, gates.Up, o.Down) || 8*gates.Gate.Cols > gemvShared ||
 		gates.inner()%tileRows != 0 || o.hidden()%tileRows != 0 || o.sharedOfOne() == 0 {
 		return
 	}

@@ -115,7 +115,5 @@ func (o GateUp) Host(h *device.Host) {
 
 // Sends reports whether the next op may take the results of one row as they come: whether there is a kernel that sends.
 func (o GateUp) Sends() bool {
-	packed := func(w Weight) bool { return w.Layout == Fragments && w.DType != F32 && w.DType == o.Gate.DType }
-	return o.T == 1 && o.RowIndex.IsZero() && o.Class == Decode && packed(o.Gate) && packed(o.Up) &&
-		o.Spread.fits()
+	return o.T == 1 && o.RowIndex.IsZero() && o.Class == Decode && arePacked(o.Gate, o.Up) && o.Spread.fits()
 }

@@ -210,11 +210,9 @@ func roundedAt(workspace uint64, n, cols int) roundedInput {
 
 // elementsOf returns the part of a kernel's name that says the weights' type.
 func elementsOf(weights ...Weight) (string, error) {
-	for _, w := range weights {
-		if w.Layout != Fragments || w.DType == F32 || w.DType != weights[0].DType {
-			return "", fmt.Errorf("%w: the weights of an op must be packed, and all bfloat16 or all float16",
-				device.ErrBadShape)
-		}
+	if !arePacked(weights...) {
+		return "", fmt.Errorf("%w: the weights of an op must be packed, and all bfloat16 or all float16",
+			device.ErrBadShape)
 	}
 	return formats[weights[0].DType].kernel, nil
 }

@@ -1,8 +1,6 @@
 package kernels
 
 import (
-	"unsafe"
-
 	"reel.internal/reel/kernels/device"
 	"reel.internal/reel/kernels/vec"
 )
@@ -135,17 +133,14 @@ type KVBeforeRoPE struct {
 
 // AllocKVBeforeRoPE allocates memory for rows rows. The caller frees it.
 func AllocKVBeforeRoPE(m device.Memory, rows, kvHeads, headDim int) (r KVBeforeRoPE, err error) {
-	index, identity := make([]int32, rows), make([]float32, headDim)
-	for i := range index {
-		index[i] = int32(i)
-	}
+	identity := make([]float32, headDim)
 	for i := 0; i < headDim; i += 2 {
 		identity[i] = 1
 	}
 	if r.Data, err = m.Alloc(4 * int64(rows) * 2 * int64(kvHeads*headDim)); err != nil {
 		return r, err
 	}
-	if r.Index, err = m.Load(unsafe.Slice((*byte)(unsafe.Pointer(&index[0])), 4*rows)); err != nil {
+	if r.Index, err = LoadIndex(m, rows); err != nil {
 		return r, err
 	}
 	if r.Zero, err = m.Alloc(4 * int64(rows)); err != nil {

@@ -72,6 +72,25 @@ func LoadVector(m device.Memory, v []float32) (device.Buffer, error) {
 // bytesOf returns the memory of a vector, which is not empty.
 func bytesOf(v []float32) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(&v[0])), len(v)*4) }
 
+// LoadIndex loads int32 0, 1, 2, … for rows rows. It returns the device's errors.
+func LoadIndex(m device.Memory, rows int) (device.Buffer, error) {
+	index := make([]int32, rows)
+	for i := range index {
+		index[i] = int32(i)
+	}
+	return m.Load(unsafe.Slice((*byte)(unsafe.Pointer(&index[0])), 4*rows))
+}
+
+// arePacked reports whether kernels for weights of 16 bits read all of these as one op's: in fragments, of one type.
+func arePacked(weights ...Weight) bool {
+	for _, w := range weights {
+		if w.Layout != Fragments || w.DType == F32 || w.DType != weights[0].DType {
+			return false
+		}
+	}
+	return true
+}
+
 func (w Weight) check(name string, rows, cols int) error {
 	if w.Rows != rows || w.Cols != cols || w.Data.Bytes() != w.bytes() {
 		return fmt.Errorf("%w: weight %s is [%d][%d] in %d bytes, wants [%d][%d]",

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"encoding/binary"
 	"slices"
 
 	"reel.internal/reel/kernels"
@@ -35,20 +34,11 @@ func (s *StepMemory) latentBuffers(dev tracked, c Config) []wantedBuffer {
 		{&m.products, dev.Uncleared, 4 * rows * int64(c.Heads*c.HeadDim+l.Rank+l.Rope+l.QueryRank)},
 		{&m.sums, dev.Uncleared, 4 * rows * int64(c.Heads*l.Rank)},
 		{&m.zero, dev.Alloc, 4 * rows},
-		{&m.index, func(size int64) (device.Buffer, error) { return dev.Load(countingBytes(size)) }, 4 * rows},
+		{&m.index, func(size int64) (device.Buffer, error) { return kernels.LoadIndex(dev, int(size/4)) }, 4 * rows},
 		{&m.identity, func(int64) (device.Buffer, error) {
 			return kernels.LoadVector(dev, slices.Repeat([]float32{1, 0}, 16))
 		}, 0},
 	}
-}
-
-// countingBytes returns size bytes of int32 0, 1, 2, …
-func countingBytes(size int64) []byte {
-	b := make([]byte, 0, size)
-	for i := range uint32(size / 4) {
-		b = binary.NativeEndian.AppendUint32(b, i)
-	}
-	return b
 }
 
 // keys launches what gives the rows of layer i their queries, and the pool their keys and values.
