@@ -45,7 +45,8 @@ const (
 // above reports whether a ratio is further above the limit than its standard error explains.
 func (r errorRatio) above() bool { return !(r.value <= mostRatio+2*r.deviation) }
 
-// verdict returns what is wrong with a ratio: it is above the limit, or its standard error is too large to tell.
+// verdict returns what is wrong with a ratio: it is above the limit, or so near that its standard error is too large to
+// tell.
 func (r errorRatio) verdict() error {
 	switch {
 	case !(r.deviation <= mostDeviation) && !(r.value+3*r.deviation <= mostRatio):
@@ -67,6 +68,7 @@ func TestErrorRatio(t *testing.T) {
 		{"equal", []squares{{4, 4}, {9, 9}, {1, 1}}, errorRatio{1, 0}, false},
 		{"above the limit", []squares{{1.22, 1}, {1.22, 1}, {1.22, 1}}, errorRatio{math.Sqrt(1.22), 0}, true},
 		{"above the limit, as scatter explains", []squares{{1.25, 1}, {1.2, 1}, {1.23, 1}}, errorRatio{1.1076, 0.0065}, false},
+		{"as much scatter, far below the limit", []squares{{0.36, 1}, {0.56, 1}, {0.16, 1}}, errorRatio{0.6, 0.097}, false},
 		{"too much scatter", []squares{{1, 1}, {1.2, 1}, {0.8, 1}}, errorRatio{1, 0.058}, true},
 		{"not a number", []squares{{math.NaN(), 1}, {1, 1}}, errorRatio{math.NaN(), math.NaN()}, true},
 		{"one model", []squares{{1, 1}}, errorRatio{1, math.NaN()}, true},

@@ -50,7 +50,7 @@ func judgedShape() model.Config {
 	return c
 }
 
-// judgedConfig is its config.json for Hugging Face's formats, whose head is not tied.
+// judgedConfig is judgedShape as the config.json of Hugging Face's formats. There the head is not tied.
 var judgedConfig = strings.NewReplacer(`"vocab_size":96`, `"vocab_size":512`, `"hidden_size":128`, `"hidden_size":256`,
 	`"num_hidden_layers":1`, `"num_hidden_layers":3`, `"head_dim":32`, `"head_dim":64`,
 	`"max_position_embeddings":256`, `"max_position_embeddings":128`).Replace(hfConfig)
