@@ -80,7 +80,7 @@ func (o ExpertGateUp) CUDA(q *cuda.Queue) error {
 	if o.Gate.DType != o.Up.DType {
 		return fmt.Errorf("%w: gates and ups of experts in two formats", device.ErrBadShape)
 	}
-	if done, err := o.grouped(q, o.linear()); done || err != nil {
+	if done, err := o.grouped(q); done || err != nil {
 		return o.Spread.after(q, err)
 	}
 	if err := o.Chosen.sortPlaces(q, o.RowIndex, o.T); err != nil {

@@ -63,7 +63,7 @@ func launchGrouped[T any](q *cuda.Queue, p groupedLaunch, args T) error {
 }
 
 // grouped launches the kernels of a prompt's rows, if they can compute o.
-func (o ExpertGateUp) grouped(q *cuda.Queue, linear float32) (done bool, err error) {
+func (o ExpertGateUp) grouped(q *cuda.Queue) (done bool, err error) {
 	if !hopper(q) || !o.Chosen.groups(o.Class, o.T, o.Gate.Cols, o.inner(), o.RowIndex.Bytes() > 0, o.Workspace, o.Gate,
 		o.Up) {
 		return false, nil
@@ -73,7 +73,7 @@ func (o ExpertGateUp) grouped(q *cuda.Queue, linear float32) (done bool, err err
 		return true, err
 	}
 	args := groupedGateUpArgs{gate: q.Address(o.Gate.Data), up: q.Address(o.Up.Data), gateBias: q.Address(o.GateBias),
-		upBias: q.Address(o.UpBias), out: q.Address(o.Out), linear: linear, limit: o.Limit, inner: int32(o.inner()),
+		upBias: q.Address(o.UpBias), out: q.Address(o.Out), linear: o.linear(), limit: o.Limit, inner: int32(o.inner()),
 		slots: int32(expertSlots(o.T, o.Chosen.Used, o.Chosen.Experts))}
 	if o.HandsOver {
 		args.rounded = q.Address(o.Workspace.Gated)

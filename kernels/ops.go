@@ -67,8 +67,8 @@ type Handover struct {
 }
 
 // HandoverType returns the type in which products of a class over all of the weights take and leave handed-over rows, or
-// 0 if they cannot. Of quantised weights only stream-K can. Products of the decode class over quantised weights hand rows over in a
-// form of their own, see HandsOver.
+// 0 if they cannot. Of quantised weights only stream-K can. Products of the decode class over quantised weights hand
+// rows over in a form of their own, see HandsOver.
 func (c Class) HandoverType(weights ...Weight) DType {
 	if c == Prefill && streamsCodes(weights) {
 		return F16
