@@ -20,17 +20,7 @@ func idleRequest(t *testing.T, g *protocol.Generate) (*request, *testClient) {
 	t.Helper()
 	f := newFixture(t, nil)
 	t.Cleanup(func() { f.engine.stop(nil) })
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	must(t, err)
-	var ends [2]*net.UnixConn
-	for i, fd := range pair {
-		file := os.NewFile(uintptr(fd), "pair")
-		end, err := net.FileConn(file)
-		must(t, err)
-		_ = file.Close()
-		t.Cleanup(func() { _ = end.Close() })
-		ends[i] = end.(*net.UnixConn)
-	}
+	ends := socketPair(t)
 	f.SetReady(f.model())
 	model, e := f.beginRequest()
 	if e != nil {
@@ -40,6 +30,22 @@ func idleRequest(t *testing.T, g *protocol.Generate) (*request, *testClient) {
 	client := &testClient{t: t, conn: ends[1], frames: protocol.FrameReader{R: bufio.NewReader(ends[1])}}
 	_ = client.conn.SetDeadline(time.Now().Add(patience))
 	return r, client
+}
+
+// socketPair returns the ends of a connection.
+func socketPair(t *testing.T) (ends [2]*net.UnixConn) {
+	t.Helper()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	must(t, err)
+	for i, fd := range pair {
+		file := os.NewFile(uintptr(fd), "pair")
+		end, err := net.FileConn(file)
+		must(t, err)
+		_ = file.Close()
+		t.Cleanup(func() { _ = end.Close() })
+		ends[i] = end.(*net.UnixConn)
+	}
+	return ends
 }
 
 // Token writes to the client before it returns.

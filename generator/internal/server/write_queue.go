@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -30,6 +31,7 @@ type writeQueue struct {
 	changed  sync.Cond // frames were queued, or closing was set
 	drained  sync.Cond // unsent bytes have become fewer, or closing was set
 	queued   []byte    // not yet taken by the writer
+	begun    int       // bytes of queued whose first frame the kernel took in part: the client waits for its rest
 	spare    []byte    // an empty buffer to queue into
 	writing  int       // bytes that the writer took and the kernel has not
 	closing  bool      // add drops frames; queued bytes are still written
@@ -56,7 +58,7 @@ func (q *writeQueue) add(frames []byte) (overflow bool) {
 		return true
 	}
 	if unsent == 0 && q.inline != nil && len(frames) > 0 {
-		frames = frames[q.inline.write(frames):]
+		frames = q.pass(frames)
 	}
 	if len(frames) == 0 {
 		return false
@@ -89,7 +91,7 @@ func (q *writeQueue) push() {
 		return
 	}
 	if q.writing == 0 && q.inline != nil && !q.closing {
-		rest := copy(q.queued, q.queued[q.inline.write(q.queued):])
+		rest := copy(q.queued, q.pass(q.queued))
 		q.queued = q.queued[:rest]
 	}
 	switch {
@@ -98,6 +100,16 @@ func (q *writeQueue) push() {
 	case cap(q.queued) > keepBuffer:
 		q.queued = nil
 	}
+}
+
+// pass passes frames to the kernel, as far as it takes them at once, and returns the rest, which becomes or stays the
+// head of the queue; q.mu is held.
+func (q *writeQueue) pass(frames []byte) (rest []byte) {
+	rest = frames[q.inline.write(frames):]
+	if len(rest) < len(frames) {
+		q.begun = len(rest)
+	}
+	return rest
 }
 
 // unsent returns the number of bytes that the kernel has not taken; q.mu is held.
@@ -124,8 +136,10 @@ func (q *writeQueue) awaitRoom() bool {
 // finish stops the writer after the queued frames, or after the stall time.
 func (q *writeQueue) finish() { q.close(nil) }
 
-// cut drops the queued frames, queues last instead, and finishes.
-func (q *writeQueue) cut(last []byte) { q.close(func() { q.queued = append([]byte(nil), last...) }) }
+// cut drops the queued frames but those that are on their way, queues last instead, and finishes.
+func (q *writeQueue) cut(last []byte) {
+	q.close(func() { q.queued = slices.Concat(q.queued[:q.begun], last) })
+}
 
 func (q *writeQueue) close(before func()) {
 	q.mu.Lock()
@@ -163,7 +177,7 @@ func (q *writeQueue) take() (frames []byte, ok bool) {
 		q.changed.Wait()
 	}
 	frames, q.queued = q.queued, q.spare
-	q.writing = len(frames)
+	q.writing, q.begun = len(frames), 0
 	q.spare = nil
 	if cap(frames) <= keepBuffer {
 		q.spare = frames[:0]
@@ -214,6 +228,6 @@ func (q *writeQueue) written(n int) {
 func (q *writeQueue) abandon() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.closing, q.queued, q.writing = true, nil, 0
+	q.closing, q.queued, q.writing, q.begun = true, nil, 0, 0
 	q.drained.Broadcast()
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"reel.internal/reel/protocol"
 )
 
 // slowConn is a connection to a peer that takes room bytes, a further byte after the time
@@ -78,6 +80,61 @@ func TestWriteQueueOverflow(t *testing.T) {
 	q.cut([]byte("last"))
 	if string(q.queued) != "last" || q.add([]byte("x")) || string(q.queued) != "last" {
 		t.Errorf("after the cut %q is queued", q.queued)
+	}
+}
+
+// A cut drops no rest of a frame that the kernel took in part: the client finds the end of it, and then the last frame.
+func TestWriteQueueCutsBetweenFrames(t *testing.T) {
+	for name, start := range map[string]func(q *writeQueue, frames []byte){
+		"add":  func(q *writeQueue, frames []byte) { q.add(frames) },
+		"push": func(q *writeQueue, frames []byte) { q.put(frames); q.push() },
+		"push twice": func(q *writeQueue, frames []byte) {
+			q.put(frames)
+			q.push()
+			q.put(frames)
+			q.push()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ends := socketPair(t)
+			q := newWriteQueue(ends[0], 16<<20, time.Hour)
+			q.inline = newSocketWriter(ends[0])
+			start(q, frameOf(t, strings.Repeat("x", 2<<20))) // more than the kernel takes
+			if q.empty() {
+				t.Fatal("the kernel took all")
+			}
+			q.put(frameOf(t, "dropped"))
+			q.cut(frameOf(t, "last"))
+			go func() { _ = q.run(); _ = ends[0].Close() }()
+			if got := lastText(t, ends[1]); got != "last" {
+				t.Errorf("the last frame has %q", got)
+			}
+		})
+	}
+}
+
+// frameOf returns a frame with a text.
+func frameOf(t *testing.T, text string) []byte {
+	t.Helper()
+	frame, err := protocol.AppendFrame(nil, &protocol.Token{Text: text})
+	must(t, err)
+	return frame
+}
+
+// lastText reads the frames of r to its end and returns the text of the last one.
+func lastText(t *testing.T, r io.Reader) (text string) {
+	t.Helper()
+	for frames := (protocol.FrameReader{R: r}); ; {
+		body, err := frames.Next()
+		if errors.Is(err, io.EOF) {
+			return text
+		}
+		must(t, err)
+		msg, err := protocol.DecodeReply(body)
+		must(t, err)
+		if text = msg.(*protocol.Token).Text; text == "dropped" {
+			t.Error("a frame came that was queued whole")
+		}
 	}
 }
 
