@@ -61,7 +61,7 @@ func (w Weight) inOrder(h *device.Host, x []float32, T int) []float32 {
 }
 
 // roundWork is the time of rounding a number, in multiply-adds.
-const roundWork = 8
+const roundWork = 16
 
 // roundRows returns rows of x as bfloat16 [T][PaddedBF16(cols)], and the scratch that has them.
 func roundRows(h *device.Host, x []float32, T, cols int) (scratch []float32, rounded []uint16) {

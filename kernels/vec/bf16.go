@@ -20,8 +20,7 @@ func PaddedBF16(n int) int { return (n + blockBF16 - 1) &^ (blockBF16 - 1) }
 // notANumber is what a product of bfloat16 is if it is not a number.
 var notANumber = math.Float32frombits(0x7fc00000)
 
-// RoundBF16 sets y to the bfloat16 nearest to the elements of x, ties to even, and the rest of y to 0. Of a denormal it
-// may be 0, which is the same to [ProductsBF16].
+// RoundBF16 sets y to the bfloat16 nearest to the elements of x, ties to even, and the rest of y to 0.
 func RoundBF16(y []uint16, x []float32) {
 	n := len(x) &^ (lanes - 1)
 	_ = y[:len(x)]
@@ -34,13 +33,17 @@ func RoundBF16(y []uint16, x []float32) {
 
 func roundBF16Go(y []uint16, x []float32) {
 	for i, v := range x {
-		bits := math.Float32bits(v)
-		if v != v {
-			y[i] = 0x7fff
-			continue
-		}
-		y[i] = uint16((bits + 0x7fff + bits>>16&1) >> 16)
+		y[i] = NearestBF16(v)
 	}
+}
+
+// NearestBF16 returns the bfloat16 nearest to v, ties to even.
+func NearestBF16(v float32) uint16 {
+	bits := math.Float32bits(v)
+	if v != v {
+		return 0x7fff
+	}
+	return uint16((bits + 0x7fff + bits>>16&1) >> 16)
 }
 
 // ProductsBF16 sets y[t·stride+i] to the dot product of row t of x and row i of rows, or adds it to that if add is set.
