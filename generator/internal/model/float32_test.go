@@ -19,7 +19,7 @@ type inFloat32 struct{ model.Tensors }
 
 func (w inFloat32) Tensor(name string) (weights.Tensor, error) {
 	t, err := w.Tensors.Tensor(name)
-	if err != nil || t.DType != weights.BF16 {
+	if err != nil || t.DType != weights.BF16 || t.Conversion != nil {
 		return t, err
 	}
 	values := make([]byte, 2*len(t.Data))
