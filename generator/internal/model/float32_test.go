@@ -51,10 +51,10 @@ func checkpointInFloat32(t testing.TB, name string) (model.Config, model.Tensors
 
 func asTheyAre(w model.Tensors) model.Tensors { return w }
 
-// equalsInBFloat16 compares a model with count golden prompts in dir, of transformers in float32: logits after a prompt are within 2e-2
-// relative, and chunks of any size give the same bits. After the tokens of transformers the next token is the same if
-// its margin exceeds three times the largest error of a logit. A row whose experts nearly tie may choose others than in
-// float32: that may change the logits of two of five prompts, and one in twenty of the tokens.
+// equalsInBFloat16 compares a model with count golden prompts in dir, of transformers in float32: logits after a prompt
+// are within 2e-2 relative, and chunks of any size give the same bits. After the tokens of transformers the next token is
+// the same if its margin exceeds three times the largest error of a logit. A row whose experts nearly tie may choose
+// others than in float32: that may change the logits of two of five prompts, and one in twenty of the tokens.
 func equalsInBFloat16(t *testing.T, dev device.Device, m *model.Model, dir string, count int, kv kernels.DType) {
 	t.Helper()
 	f := forced{t: t, d: dev, m: m, kv: kv, mayTie: m.Config.Experts != nil}
