@@ -92,8 +92,8 @@ func newAttentionTest(t *testing.T, heads, kvHeads, d int) *attentionTest {
 	g := newRig(t, kvHeads, d)
 	a := &attentionTest{rig: g, heads: heads, hidden: 24}
 	a.q = QKV{Rows: g.rows, Slots: g.slots, KV: g.kv, Layer: 1, Hidden: a.hidden, Heads: heads, Eps: 1e-5}
-	a.q.Q, a.wq = g.weight(BF16, heads*d, a.hidden)
-	a.q.K, a.wk = g.weight(BF16, kvHeads*d, a.hidden)
+	a.q.Q, a.wq = g.weight(F32, heads*d, a.hidden)
+	a.q.K, a.wk = g.weight(F32, kvHeads*d, a.hidden)
 	a.q.V, a.wv = g.weight(F32, kvHeads*d, a.hidden)
 	a.q.Norm, a.norm = g.random(a.hidden)
 	var err error

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/vec"
 )
 
 // A projection with Store leaves its product and bias alone in a buffer that held NaN; without it adds both.
@@ -28,7 +29,7 @@ func TestProjectionStoresAndHasBiases(t *testing.T) {
 			}
 			g.launch(o)
 			for r := range rows {
-				for i, v := range times(wv, wide(inV[r*in:(r+1)*in])) {
+				for i, v := range times(wv, rounded(inV[r*in:(r+1)*in])) {
 					want := v + float64(before[r*hidden+i]) + float64(bias[i])
 					if got := g.h.Float32(x)[r*hidden+i]; !near(got, want, in) {
 						t.Fatalf("store %t, biased %t, row %d, element %d: %v, wants %v", store, biased, r, i, got, want)
@@ -42,6 +43,14 @@ func TestProjectionStoresAndHasBiases(t *testing.T) {
 func wide(x []float32) (y []float64) {
 	for _, v := range x {
 		y = append(y, float64(v))
+	}
+	return y
+}
+
+// rounded returns the bfloat16 nearest to the elements of x, as products with weights in bfloat16 take them.
+func rounded(x []float32) (y []float64) {
+	for _, v := range x {
+		y = append(y, float64(vec.BF16(vec.NearestBF16(v))))
 	}
 	return y
 }
@@ -114,7 +123,7 @@ func TestGateUpOfFamilies(t *testing.T) {
 		out := g.poisoned(rows * inner)
 		g.launch(GateUp{X: x, Norm: ones, Gate: gate, Up: up, Out: out, T: rows, Eps: NoNorm, Activation: f})
 		for r := range rows {
-			n := wide(xv[r*hidden : (r+1)*hidden])
+			n := rounded(xv[r*hidden : (r+1)*hidden])
 			a, b := times(gv, n), times(uv, n)
 			for i := range a {
 				want := wantActivation[f](a[i]) * b[i]
@@ -130,7 +139,7 @@ func TestGateUpOfFamilies(t *testing.T) {
 func TestHeadBoundsLogits(t *testing.T) {
 	g := newRig(t, 1, 8)
 	const hidden, vocab, limit = 16, 50, 0.75
-	w, wv := g.weight(BF16, vocab, hidden)
+	w, wv := g.weight(F32, vocab, hidden)
 	x, xv := g.random(2 * hidden)
 	norm, nv := g.random(hidden)
 	logits := g.poisoned(3 * vocab)
@@ -165,8 +174,8 @@ func TestEmbedScales(t *testing.T) {
 func TestQKVNormsOverAllHeads(t *testing.T) {
 	const heads, kvHeads, d, hidden = 4, 2, 8, 20
 	g := newRig(t, kvHeads, d)
-	q, qv := g.weight(BF16, heads*d, hidden)
-	k, kv := g.weight(BF16, kvHeads*d, hidden)
+	q, qv := g.weight(F32, heads*d, hidden)
+	k, kv := g.weight(F32, kvHeads*d, hidden)
 	v, _ := g.weight(BF16, kvHeads*d, hidden)
 	x, xv := g.random(hidden)
 	norm, nv := g.random(hidden)

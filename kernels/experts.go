@@ -169,9 +169,11 @@ func (o ExpertGateUp) Host(h *device.Host) {
 		if rows == 0 {
 			continue
 		}
+		taken, done := inputs(h, in, rows, o.Gate, o.Up)
 		h.For(inner, 2*inner*hidden*rows, func(begin, end int) {
-			o.expert(h, e, begin, end, in, rows, gate, up)
+			o.expert(h, e, begin, end, taken, gate, up)
 		})
+		done()
 		rows = 0
 		for p, id := range ids {
 			if int(id) == e {
@@ -186,12 +188,12 @@ func (o ExpertGateUp) Host(h *device.Host) {
 	o.Spread.spread(h)
 }
 
-// expert computes results begin to end of expert e for rows of in, and leaves them in gate.
-func (o ExpertGateUp) expert(h *device.Host, e, begin, end int, in []float32, rows int, gate, up []float32) {
+// expert computes results begin to end of expert e for the inputs of gate and up, and leaves them in gate.
+func (o ExpertGateUp) expert(h *device.Host, e, begin, end int, in []input, gate, up []float32) {
 	inner := o.inner()
-	rowsProduct(h, o.Gate.part(e, inner), begin, end, in, rows, sums{gate, inner, false})
-	rowsProduct(h, o.Up.part(e, inner), begin, end, in, rows, sums{up, inner, false})
-	for t := range rows {
+	rowsProduct(h, o.Gate.part(e, inner), begin, end, in[0], sums{gate, inner, false})
+	rowsProduct(h, o.Up.part(e, inner), begin, end, in[1], sums{up, inner, false})
+	for t := range in[0].rows {
 		a, b := gate[t*inner+begin:t*inner+end], up[t*inner+begin:t*inner+end]
 		addBias(h, a, o.GateBias, e*inner+begin)
 		addBias(h, b, o.UpBias, e*inner+begin)
@@ -251,10 +253,7 @@ func (o ExpertDown) Host(h *device.Host) {
 		if rows == 0 {
 			continue
 		}
-		down := o.Down.part(e, hidden)
-		h.For(hidden, inner*hidden*rows, func(begin, end int) {
-			rowsProduct(h, down, begin, end, in, rows, sums{sum, hidden, false})
-		})
+		product(h, o.Down.part(e, hidden), in, rows, sum, hidden, false)
 		rows = 0
 		for p, id := range ids {
 			if int(id) == e {

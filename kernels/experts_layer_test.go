@@ -11,7 +11,7 @@ import (
 // layer returns experts with a router over the same rows.
 func (g *rig) layer() Experts {
 	r := g.route(3, 6, 2)
-	c := g.experts(r, 0, true)
+	c := g.experts(r, F32, 0, true)
 	r.X, r.Norm, r.Hidden = c.gateUp.X, c.gateUp.Norm, expertsHidden
 	return Experts{Route: r.Route, GateUp: c.gateUp, Down: c.down}
 }

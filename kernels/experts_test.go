@@ -179,12 +179,12 @@ const (
 	expertsInner  = 16
 )
 
-// experts returns experts of the width expertsInner.
-func (g *rig) experts(r routed, limit float32, biased bool) (c expertsCase) {
+// experts returns experts of the width expertsInner in the format d.
+func (g *rig) experts(r routed, d DType, limit float32, biased bool) (c expertsCase) {
 	e, T, used := r.Chosen.Experts, r.T, r.Chosen.Used
-	gate, gv := g.weight(BF16, e*expertsInner, expertsHidden)
-	up, uv := g.weight(BF16, e*expertsInner, expertsHidden)
-	down, dv := g.weight(BF16, e*expertsHidden, expertsInner)
+	gate, gv := g.weight(d, e*expertsInner, expertsHidden)
+	up, uv := g.weight(d, e*expertsInner, expertsHidden)
+	down, dv := g.weight(d, e*expertsHidden, expertsInner)
 	x, xv := g.random(T * expertsHidden)
 	norm, nv := g.random(expertsHidden)
 	inner := g.poisoned(T * used * expertsInner)
@@ -242,7 +242,7 @@ func TestExperts(t *testing.T) {
 			g := newRig(t, 1, 8)
 			r := g.route(rows, 6, 2)
 			g.launch(r.Route)
-			c := g.experts(r, limit, limit > 0)
+			c := g.experts(r, F32, limit, limit > 0)
 			g.launch(c.gateUp)
 			g.launch(c.down)
 			for row := range rows {
@@ -262,7 +262,7 @@ func TestExpertsDoNotDependOnNeighbours(t *testing.T) {
 	const rows, used = 7, 3
 	r := g.route(rows, 5, used)
 	g.launch(r.Route)
-	c := g.experts(r, 0, false)
+	c := g.experts(r, BF16, 0, false)
 	g.launch(c.gateUp)
 	g.launch(c.down)
 	together := slices.Clone(c.x)
@@ -298,7 +298,7 @@ func TestExpertsDoNotDependOnNeighbours(t *testing.T) {
 func TestExpertsRefuse(t *testing.T) {
 	g := newRig(t, 1, 8)
 	r := g.route(2, 6, 2)
-	c := g.experts(r, 0, true)
+	c := g.experts(r, F32, 0, true)
 	for name, check := range map[string]func() error{
 		"more used than there are": func() error { o := r.Route; o.Chosen.Used = 7; return o.Check() },
 		"too many experts":         func() error { o := r.Route; o.Chosen.Experts = MostExperts + 1; return o.Check() },
@@ -329,20 +329,32 @@ func TestExpertsRefuse(t *testing.T) {
 	}
 }
 
-// Experts of a quantised format have the sums of the same rows of a weight without experts.
-func TestExpertsQuantised(t *testing.T) {
+// Experts of a quantised format, and of bfloat16, have the sums of the same rows of a weight without experts.
+func TestExpertsOfFormats(t *testing.T) {
+	const rows, hidden = 4 * 32, 64
 	g := newRig(t, 1, 8)
-	const hidden, inner, experts = 64, 32, 4
-	load := func(rows, cols int) Weight {
-		data, _ := quantisedWeight(g.r, MXFP4, rows, cols)
-		w, err := LoadWeight(g.h, MXFP4, rows, cols, data)
+	quantised := func() Weight {
+		data, _ := quantisedWeight(g.r, MXFP4, rows, hidden)
+		w, err := LoadWeight(g.h, MXFP4, rows, hidden, data)
 		g.must(err)
 		return w
 	}
-	gate, up := load(experts*inner, hidden), load(experts*inner, hidden)
+	rounded := func() Weight {
+		w, _ := g.weight(BF16, rows, hidden)
+		return w
+	}
+	g.expertsAlone(quantised(), quantised())
+	g.expertsAlone(rounded(), rounded())
+	g.expertsAlone(rounded(), quantised())
+}
+
+// expertsAlone compares two of four experts with all rows of gate and up.
+func (g *rig) expertsAlone(gate, up Weight) {
+	g.t.Helper()
+	hidden, inner := gate.Cols, gate.Rows/4
 	x, xv := g.random(hidden)
 	norm, nv := g.random(hidden)
-	chosen := Chosen{IDs: g.poisoned(2), Weights: g.poisoned(2), Experts: experts, Used: 2}
+	chosen := Chosen{IDs: g.poisoned(2), Weights: g.poisoned(2), Experts: 4, Used: 2}
 	copy(g.h.Int32(chosen.IDs), []int32{3, 1})
 	out := g.poisoned(2 * inner)
 	g.launch(ExpertGateUp{X: x, Norm: norm, Gate: gate, Up: up, Chosen: chosen, Out: out, T: 1, Eps: 1e-5})
@@ -355,7 +367,8 @@ func TestExpertsQuantised(t *testing.T) {
 	for k, e := range []int{3, 1} {
 		for i := range inner {
 			if got, want := g.h.Float32(out)[k*inner+i], a[e*inner+i]; got != want {
-				t.Fatalf("expert %d, element %d: %v, wants %v", e, i, got, want)
+				g.t.Fatalf("formats %d and %d, expert %d, element %d: %v, wants %v", gate.DType, up.DType, e, i, got,
+					want)
 			}
 		}
 	}

@@ -118,7 +118,7 @@ func decodeF16(y []float32, row []byte) {
 func sameBits(row []byte, column int) uint16 { return binary.LittleEndian.Uint16(row[2*column:]) }
 
 func roundedBits(row []byte, column int) uint16 {
-	return roundBF16(math.Float32frombits(binary.LittleEndian.Uint32(row[4*column:])))
+	return vec.NearestBF16(math.Float32frombits(binary.LittleEndian.Uint32(row[4*column:])))
 }
 
 // Float16 returns the value of an IEEE 754 binary16.
@@ -129,13 +129,4 @@ func Float16(b uint16) float32 {
 	}
 	// The exponents' biases differ by 112; the product is exact for subnormals too.
 	return math.Float32frombits(sign | math.Float32bits(math.Float32frombits(rest)*0x1p112))
-}
-
-// roundBF16 returns the bfloat16 nearest to v, ties to even.
-func roundBF16(v float32) uint16 {
-	bits := math.Float32bits(v)
-	if v != v {
-		return 0x7fff
-	}
-	return uint16((bits + 0x7fff + bits>>16&1) >> 16)
 }

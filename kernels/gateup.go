@@ -91,11 +91,10 @@ func (o GateUp) Host(h *device.Host) {
 	}
 	n := normRows(h, x, h.Float32(o.Norm)[:hidden], o.Eps, T)
 	up, out := h.Scratch(T*inner), h.Float32(o.Out)[:T*inner]
-	forGate, gateDone := o.Gate.input(h, n, T)
-	forUp, upDone := o.Up.input(h, n, T)
+	in, done := inputs(h, n, T, o.Gate, o.Up)
 	h.For(inner, 2*inner*hidden*T, func(begin, end int) {
-		rowsProduct(h, o.Gate, begin, end, forGate, T, sums{out, inner, false})
-		rowsProduct(h, o.Up, begin, end, forUp, T, sums{up, inner, false})
+		rowsProduct(h, o.Gate, begin, end, in[0], sums{out, inner, false})
+		rowsProduct(h, o.Up, begin, end, in[1], sums{up, inner, false})
 		for t := range T {
 			row := out[t*inner+begin : t*inner+end]
 			o.Activation.gate(row, up[t*inner+begin:])
@@ -106,8 +105,7 @@ func (o GateUp) Host(h *device.Host) {
 			}
 		}
 	})
-	gateDone()
-	upDone()
+	done()
 	h.Return(up)
 	h.Return(n)
 	o.Spread.spread(h)

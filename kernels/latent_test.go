@@ -34,11 +34,11 @@ func newLatentTest(t *testing.T, heads, nope, rope, latent, value, window, query
 	in := latentHidden
 	if queryLatent > 0 {
 		in = queryLatent
-		o.QueryDown, a.down = g.weight(BF16, in, latentHidden)
+		o.QueryDown, a.down = g.weight(F32, in, latentHidden)
 		o.QueryNorm, a.downNorm = g.random(in)
 	}
 	o.Q, a.wq = g.weight(F32, heads*(nope+rope), in)
-	o.C, a.wc = g.weight(BF16, latent+rope, latentHidden)
+	o.C, a.wc = g.weight(F32, latent+rope, latentHidden)
 	o.Norm, a.norm = g.random(latentHidden)
 	o.LatentNorm, a.latNorm = g.random(latent)
 	var table []float32

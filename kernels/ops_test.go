@@ -43,9 +43,9 @@ func TestProjectionAddsToTheResidual(t *testing.T) {
 			before := append([]float32(nil), xv...)
 			g.launch(Projection{W: w, In: inBuf, X: x, T: rows})
 			for r := range rows {
-				row := make([]float64, in)
-				for i := range row {
-					row[i] = float64(inV[r*in+i])
+				row := wide(inV[r*in : (r+1)*in])
+				if dtype == BF16 {
+					row = rounded(inV[r*in : (r+1)*in])
 				}
 				for i, v := range times(wv, row) {
 					if want := v + float64(before[r*hidden+i]); !near(xv[r*hidden+i], want, in) {
@@ -61,8 +61,8 @@ func TestProjectionAddsToTheResidual(t *testing.T) {
 func TestGateUp(t *testing.T) {
 	g := newRig(t, 1, 8)
 	const rows, hidden, inner = 5, 24, 33
-	gate, gv := g.weight(BF16, inner, hidden)
-	up, uv := g.weight(BF16, inner, hidden)
+	gate, gv := g.weight(F32, inner, hidden)
+	up, uv := g.weight(F32, inner, hidden)
 	x, xv := g.random(rows * hidden)
 	norm, nv := g.random(hidden)
 	out := g.poisoned(rows * inner)
@@ -82,7 +82,7 @@ func TestGateUp(t *testing.T) {
 func TestHeadDoesNotWritePadding(t *testing.T) {
 	g := newRig(t, 1, 8)
 	const hidden, vocab = 16, 50
-	w, wv := g.weight(BF16, vocab, hidden)
+	w, wv := g.weight(F32, vocab, hidden)
 	x, xv := g.random(4 * hidden)
 	norm, nv := g.random(hidden)
 	logits := g.poisoned(3 * vocab)

@@ -65,20 +65,6 @@ func TestFloat16(t *testing.T) {
 	}
 }
 
-func TestRoundBF16(t *testing.T) {
-	for bits, want := range map[uint32]uint16{
-		0x3f800000: 0x3f80, 0x3f808000: 0x3f80, 0x3f808001: 0x3f81, 0x3f818000: 0x3f82, 0xbf80ffff: 0xbf81,
-		0x7f7fffff: 0x7f80,
-	} {
-		if got := roundBF16(math.Float32frombits(bits)); got != want {
-			t.Errorf("%#x rounds to %#x, wants %#x", bits, got, want)
-		}
-	}
-	if v := roundBF16(float32(math.NaN())); v&0x7f80 != 0x7f80 || v&0x7f == 0 {
-		t.Errorf("NaN became %#x", v)
-	}
-}
-
 func TestFloat16Weights(t *testing.T) {
 	g := newRig(t, 1, 8)
 	w, err := LoadWeight(g.h, F16, 2, 3, []byte{0, 0x3c, 0, 0x40, 0, 0x42, 0, 0xbc, 0, 0x38, 0, 0}) // 1 2 3; -1 0.5 0

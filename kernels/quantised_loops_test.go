@@ -184,17 +184,10 @@ func TestQuantisedProductsWithoutLoops(t *testing.T) {
 // The rows of the benchmarks are those of a chunk of Qwen2.5-0.5B's down projection.
 const benchmarkColumns, benchmarkRows = 4864, 16
 
-// BenchmarkQuantisedDots measures the dot products of one row of activations, and of bfloat16 beside them.
+// BenchmarkQuantisedDots measures the dot products of one row of activations.
 func BenchmarkQuantisedDots(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 2))
 	x, out := make([]float32, benchmarkColumns), make([]float32, benchmarkRows)
-	b.Run("bf16", func(b *testing.B) {
-		rows := make([]byte, 2*benchmarkRows*benchmarkColumns)
-		for b.Loop() {
-			vec.RowBF16.Dots(out, rows, x)
-		}
-		reportWeights(b)
-	})
 	for _, d := range loopFormats {
 		rows, _ := quantisedWeight(r, d, benchmarkRows, benchmarkColumns)
 		b.Run(formats[d].kernel[1:], func(b *testing.B) {

@@ -140,50 +140,32 @@ type target struct {
 
 // products computes the products of T rows of x with several weights, which have the same number of columns.
 func products(h *device.Host, x []float32, T int, targets ...target) {
-	rows, inputs := 0, make([][]float32, len(targets))
+	rows, weights := 0, make([]Weight, len(targets))
 	for i, t := range targets {
-		in, done := t.w.input(h, x, T)
-		defer done()
-		inputs[i], rows = in, rows+t.w.Rows
+		weights[i], rows = t.w, rows+t.w.Rows
 	}
-	h.For(rows, rows*targets[0].w.Cols*T, func(begin, end int) {
+	in, done := inputs(h, x, T, weights...)
+	h.For(rows, rows*weights[0].Cols*T, func(begin, end int) {
 		for i, t := range targets {
 			if begin < t.w.Rows && end > 0 {
-				rowsProduct(h, t.w, max(begin, 0), min(end, t.w.Rows), inputs[i], T, t.to)
+				rowsProduct(h, t.w, max(begin, 0), min(end, t.w.Rows), in[i], t.to)
 			}
 			begin, end = begin-t.w.Rows, end-t.w.Rows
 		}
 	})
+	done()
 }
 
-// input returns x [T][w.Cols] with the elements of each row in the order of w's columns, for rowsProduct. The caller
-// calls done when it is not needed any more.
-func (w Weight) input(h *device.Host, x []float32, T int) (in []float32, done func()) {
-	if w.Order.IsZero() {
-		return x, func() {}
-	}
-	y, order := h.Scratch(T*w.Cols), h.Int32(w.Order)
-	for t := range T {
-		from, to := x[t*w.Cols:(t+1)*w.Cols], y[t*w.Cols:(t+1)*w.Cols]
-		for j, i := range order {
-			to[j] = from[i]
-		}
-	}
-	return y, func() { h.Return(y) }
-}
-
-// rowsProduct computes the dot products of w's rows from begin to end with T rows of x, an input of w. A sum is the
-// same if it is computed alone or with others, and the same over a quantised row as over its values (package vec).
-func rowsProduct(h *device.Host, w Weight, begin, end int, x []float32, T int, to sums) {
+// rowsProduct computes the dot products of w's rows from begin to end with an input of w. A sum is the same if it is
+// computed alone or with others, and the same over a quantised row as over its values (package vec).
+func rowsProduct(h *device.Host, w Weight, begin, end int, in input, to sums) {
 	switch {
-	case T == 0:
-	case T == 1 && rowDots(h, w, begin, end, x, to):
-	case T == 1 && w.DType == BF16:
-		for r := begin; r < end; r++ {
-			to.put(0, r, vec.DotBF16(h.Uint16(w.Data)[r*w.Cols:][:w.Cols], x))
-		}
+	case in.rows == 0:
+	case w.DType == BF16:
+		roundedProduct(h, w, begin, end, in.rounded, to)
+	case in.rows == 1 && rowDots(h, w, begin, end, in.values, to):
 	default:
-		decodedProduct(h, w, begin, end, x[:T*w.Cols], to)
+		decodedProduct(h, w, begin, end, in.values, to)
 	}
 }
 
@@ -200,6 +182,26 @@ func decodedProduct(h *device.Host, w Weight, begin, end int, x []float32, to su
 		r = next
 	}
 	h.Return(values)
+}
+
+// roundedProduct is rowsProduct for weights in bfloat16. Rows are copied where package vec cannot read them in place.
+func roundedProduct(h *device.Host, w Weight, begin, end int, x []uint16, to sums) {
+	d := vec.PaddedBF16(w.Cols)
+	if d == w.Cols && vec.ReadsMapped() {
+		vec.ProductsBF16(to.y[begin:], x, w.rows(h, begin, end), d, to.stride, to.add)
+		return
+	}
+	scratch := h.Scratch((togetherRows*d + 1) / 2)
+	copies := bytesOf(scratch)
+	for r := begin; r < end; r += togetherRows {
+		n := min(togetherRows, end-r)
+		for i := range n {
+			row := copies[2*i*d : 2*(i+1)*d]
+			clear(row[copy(row, w.row(h, r+i)):])
+		}
+		vec.ProductsBF16(to.y[r:], x, copies[:2*n*d], d, to.stride, to.add)
+	}
+	h.Return(scratch)
 }
 
 // rowDots is rowsProduct for one row of x. It returns false if the machine has no loop for w's format.

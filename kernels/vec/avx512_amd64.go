@@ -32,8 +32,9 @@ func scaleMaxAVX512(x *float32, scale float32, n int, most *[lanes]float32)
 //go:noescape
 func expSumAVX512(x *float32, most float32, n int, sum *[lanes]float32, table *[12][8]float32)
 
-// productsAVX512 is [Products] for n rows of a weight and T rows of x, which have d elements. add is 0 or 1. With
-// each 16 elements of 4, 2 or 1 rows of x it fetches the line at ahead, which is readable, and goes on by step bytes.
+// productsAVX512 is [Products] for n rows of a weight and T rows of x, which have a multiple of 64 bytes. add is 0 or 1.
+// With 64 bytes of each row it fetches lines, see linesAhead: the one at ahead, which need not be readable, then the one
+// step bytes behind it, and so on.
 //
 //go:noescape
-func productsAVX512(y, x, rows *float32, d, T, n, stride, add int, ahead *byte, step int)
+func productsAVX512(y, x, rows *float32, bytes, T, n, stride, add int, ahead uintptr, step int)

@@ -1,271 +1,41 @@
 #include "textflag.h"
+#include "products_avx512_amd64.h"
 
-// ROW4 adds the products of 16 elements of a weight's row at P and of four rows of x, in Z16 to Z19, to the partial sums
-// A to D.
-#define ROW4(P, A, B, C, D) \
-	VMOVUPS P, Z20          \
-	VMULPS  Z16, Z20, Z24   \
-	VMULPS  Z17, Z20, Z25   \
-	VMULPS  Z18, Z20, Z26   \
-	VMULPS  Z19, Z20, Z27   \
-	VADDPS  Z24, A, A       \
-	VADDPS  Z25, B, B       \
-	VADDPS  Z26, C, C       \
+// Products of float32 with registers of 16 lanes. Each product and each sum is rounded, and sums have the order of
+// vec.go.
+
+#define NOTHING
+
+#define SAME(A)
+
+#define LOAD1(P, X, _) VMOVUPS P, X
+
+#define LOAD2(P, Q, X, Y, _, _2) \
+	VMOVUPS P, X \
+	VMOVUPS Q, Y
+
+#define ROW4(P, A, B, C, D, first) \
+	VMOVUPS P, Z20         \
+	VMULPS  Z16, Z20, Z24  \
+	VMULPS  Z17, Z20, Z25  \
+	VMULPS  Z18, Z20, Z26  \
+	VMULPS  Z19, Z20, Z27  \
+	VADDPS  Z24, A, A      \
+	VADDPS  Z25, B, B      \
+	VADDPS  Z26, C, C      \
 	VADDPS  Z27, D, D
 
-// ROW2 is ROW4 for two rows of x.
-#define ROW2(P, A, B)     \
+#define ROW2(P, A, B, first) \
 	VMOVUPS P, Z20        \
 	VMULPS  Z16, Z20, Z24 \
 	VMULPS  Z17, Z20, Z25 \
 	VADDPS  Z24, A, A     \
 	VADDPS  Z25, B, B
 
-// HALVES leaves the partial sums of A, B, C and D, folded by halves twice, in the four quarters of A.
-#define HALVES(A, B, C, D)          \
-	VSHUFF32X4 $0x44, B, A, Z20     \
-	VSHUFF32X4 $0xee, B, A, Z21     \
-	VSHUFF32X4 $0x44, D, C, Z22     \
-	VSHUFF32X4 $0xee, D, C, Z23     \
-	VADDPS     Z21, Z20, Z20        \
-	VADDPS     Z23, Z22, Z22        \
-	VSHUFF32X4 $0x88, Z22, Z20, Z21 \
-	VSHUFF32X4 $0xdd, Z22, Z20, Z23 \
-	VADDPS     Z23, Z21, A
+#define ROW1(P, A, first) \
+	VMULPS P, Z16, Z24 \
+	VADDPS Z24, A, A
 
-// QUARTERS folds the four partial sums in each quarter of A, B, C and D, and leaves the four sums of each quarter side
-// by side in A.
-#define QUARTERS(A, B, C, D)       \
-	VUNPCKLPD B, A, Z20            \
-	VUNPCKHPD B, A, Z21            \
-	VUNPCKLPD D, C, Z22            \
-	VUNPCKHPD D, C, Z23            \
-	VADDPS    Z21, Z20, Z20        \
-	VADDPS    Z23, Z22, Z22        \
-	VSHUFPS   $0x88, Z22, Z20, Z21 \
-	VSHUFPS   $0xdd, Z22, Z20, Z23 \
-	VADDPS    Z23, Z21, A
-
-// LAST folds the four partial sums in each quarter of A, and leaves the sums in the first four elements.
-#define LAST(A)               \
-	VPERMILPS   $0x4e, A, Z20 \
-	VADDPS      Z20, A, A     \
-	VMOVSHDUP   A, Z20        \
-	VADDPS      Z20, A, A     \
-	VCOMPRESSPS A, K1, A
-
-// PUT4 stores four products of a row of x at DX, and goes on to the next row.
-#define PUT4(SUM) \
-	VMOVUPS SUM, (DX) \
-	ADDQ    R12, DX
-
-// ADD4 is PUT4 for products that are added to what is there.
-#define ADD4(SUM) \
-	VADDPS (DX), SUM, SUM \
-	PUT4(SUM)
-
-// PUT stores the products of a row of x with the rows in K2, or adds those in K3 to what is there.
-#define PUT(SUM) \
-	VMOVUPS.Z (DX), K3, Z20     \
-	VADDPS    Z20, SUM, K3, SUM \
-	VMOVUPS   SUM, K2, (DX)     \
-	ADDQ      R12, DX
-
-// func productsAVX512(y, x, rows *float32, d, T, n, stride, add int, ahead *byte, step int)
-//
-// Four rows of the weight by four of x have 16 registers of partial sums. Of fewer than four rows of the weight the last
-// is taken again and its products are not stored. The rows end at DI, R9, R10 and R11, for an index that rises to 0.
-// AX goes ahead by R15 bytes with 16 elements.
+// func productsAVX512(y, x, rows *float32, bytes, T, n, stride, add int, ahead uintptr, step int)
 TEXT ·productsAVX512(SB), NOSPLIT, $0-80
-	MOVQ  d+24(FP), R14
-	SHLQ  $2, R14           // bytes of a row
-	LEAQ  (R14)(R14*2), R13
-	MOVQ  stride+48(FP), R12
-	SHLQ  $2, R12
-	MOVQ  rows+16(FP), DI
-	MOVQ  n+40(FP), BX
-	MOVL  $0x1111, SI
-	KMOVW SI, K1            // the first of each quarter
-	MOVQ  ahead+64(FP), AX
-	MOVQ  step+72(FP), R15
-
-rows4:
-	ADDQ R14, DI
-	LEAQ (DI)(R14*1), R9
-	LEAQ (DI)(R14*2), R10
-	LEAQ (DI)(R13*1), R11
-	MOVL $15, SI
-	CMPQ BX, $4
-	JGE  rowsset
-	MOVQ R10, R11
-	MOVL $7, SI
-	CMPQ BX, $3
-	JEQ  rowsset
-	MOVQ R9, R10
-	MOVQ R9, R11
-	MOVL $3, SI
-	CMPQ BX, $2
-	JEQ  rowsset
-	MOVQ DI, R9
-	MOVQ DI, R10
-	MOVQ DI, R11
-	MOVL $1, SI
-
-rowsset:
-	KMOVW SI, K2
-	CMPQ  add+56(FP), $0
-	JNE   adds
-	XORL  SI, SI
-
-adds:
-	KMOVW SI, K3
-	MOVQ  x+8(FP), SI
-	MOVQ  T+32(FP), R8
-	MOVQ  y+0(FP), DX
-
-tile4:
-	CMPQ   R8, $4
-	JLT    tile2
-	MOVQ   R14, CX
-	NEGQ   CX
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-
-loop4:
-	VMOVUPS (SI), Z16
-	VMOVUPS (SI)(R14*1), Z17
-	VMOVUPS (SI)(R14*2), Z18
-	VMOVUPS (SI)(R13*1), Z19
-	ROW4((DI)(CX*1), Z0, Z1, Z2, Z3)
-	ROW4((R9)(CX*1), Z4, Z5, Z6, Z7)
-	ROW4((R10)(CX*1), Z8, Z9, Z10, Z11)
-	ROW4((R11)(CX*1), Z12, Z13, Z14, Z15)
-	PREFETCHT1 (AX)
-	ADDQ    R15, AX
-	ADDQ    $64, SI
-	ADDQ    $64, CX
-	JNZ     loop4
-
-	HALVES(Z0, Z1, Z2, Z3)
-	HALVES(Z4, Z5, Z6, Z7)
-	HALVES(Z8, Z9, Z10, Z11)
-	HALVES(Z12, Z13, Z14, Z15)
-	QUARTERS(Z0, Z4, Z8, Z12)
-	VEXTRACTF32X4 $1, Z0, X1
-	VEXTRACTF32X4 $2, Z0, X2
-	VEXTRACTF32X4 $3, Z0, X3
-	ADDQ          R13, SI
-	SUBQ          $4, R8
-	CMPQ          BX, $4
-	JLT           part4
-	CMPQ          add+56(FP), $0
-	JNE           add4
-	PUT4(X0)
-	PUT4(X1)
-	PUT4(X2)
-	PUT4(X3)
-	JMP           tile4
-
-add4:
-	ADD4(X0)
-	ADD4(X1)
-	ADD4(X2)
-	ADD4(X3)
-	JMP tile4
-
-part4:
-	PUT(Z0)
-	PUT(Z1)
-	PUT(Z2)
-	PUT(Z3)
-	JMP tile4
-
-tile2:
-	CMPQ   R8, $2
-	JLT    tile1
-	MOVQ   R14, CX
-	NEGQ   CX
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-
-loop2:
-	VMOVUPS (SI), Z16
-	VMOVUPS (SI)(R14*1), Z17
-	ROW2((DI)(CX*1), Z0, Z1)
-	ROW2((R9)(CX*1), Z4, Z5)
-	ROW2((R10)(CX*1), Z8, Z9)
-	ROW2((R11)(CX*1), Z12, Z13)
-	PREFETCHT1 (AX)
-	ADDQ    R15, AX
-	ADDQ    $64, SI
-	ADDQ    $64, CX
-	JNZ     loop2
-
-	HALVES(Z0, Z4, Z8, Z12)
-	HALVES(Z1, Z5, Z9, Z13)
-	LAST(Z0)
-	LAST(Z1)
-	PUT(Z0)
-	PUT(Z1)
-	ADDQ R14, SI
-	SUBQ $2, R8
-	JMP  tile2
-
-tile1:
-	TESTQ  R8, R8
-	JZ     next
-	MOVQ   R14, CX
-	NEGQ   CX
-	VPXORD Z0, Z0, Z0
-	VPXORD Z4, Z4, Z4
-	VPXORD Z8, Z8, Z8
-	VPXORD Z12, Z12, Z12
-
-loop1:
-	VMOVUPS (SI), Z16
-	VMULPS  (DI)(CX*1), Z16, Z24
-	VMULPS  (R9)(CX*1), Z16, Z25
-	VMULPS  (R10)(CX*1), Z16, Z26
-	VMULPS  (R11)(CX*1), Z16, Z27
-	VADDPS  Z24, Z0, Z0
-	VADDPS  Z25, Z4, Z4
-	VADDPS  Z26, Z8, Z8
-	VADDPS  Z27, Z12, Z12
-	PREFETCHT1 (AX)
-	ADDQ    R15, AX
-	ADDQ    $64, SI
-	ADDQ    $64, CX
-	JNZ     loop1
-
-	HALVES(Z0, Z4, Z8, Z12)
-	LAST(Z0)
-	PUT(Z0)
-
-next:
-	MOVQ R11, DI
-	ADDQ $16, y+0(FP)
-	SUBQ $4, BX
-	JGT  rows4
-
-	VZEROUPPER
-	RET
+	PRODUCTS(NOTHING, NOTHING, LOAD1, LOAD2, ROW1, ROW2, ROW4, NOTHING, SAME)

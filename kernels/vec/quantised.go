@@ -32,7 +32,8 @@ var (
 	G4_64  = Quantised{64, 37, &loopsG4_64}
 	G4_128 = Quantised{128, 69, &loopsG4_128}
 
-	// Rows of 16-bit numbers are taken as blocks of 16.
+	// Rows of 16-bit numbers are taken as blocks of 16. Those of bfloat16 have no dot products of this kind, but
+	// [ProductsBF16].
 	RowBF16 = Quantised{16, 32, &loopsBF16}
 	RowF16  = Quantised{16, 32, &loopsF16}
 )
@@ -55,7 +56,7 @@ func (q *Quantised) Decode(y []float32, row []byte) bool {
 // no loop for them; then it has done nothing.
 func (q *Quantised) Dots(out []float32, rows []byte, x []float32) bool {
 	blocks := len(x) / q.elements
-	if !useQuantised() || blocks == 0 || len(x)%q.elements != 0 {
+	if !useQuantised() || q.loops.dots == nil || blocks == 0 || len(x)%q.elements != 0 {
 		return false
 	}
 	rows = rows[: len(out)*blocks*q.bytes : len(rows)]

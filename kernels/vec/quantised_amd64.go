@@ -30,7 +30,7 @@ var (
 	loopsG4_128 = blockLoops{decodeG4_128AVX2, dotsG4_128AVX2, dotsG4_128AVX512}
 	loopsF8     = blockLoops{decodeF8AVX2, dotsF8AVX2, dotsF8AVX512}
 
-	loopsBF16 = blockLoops{widenBF16AVX2, dotsBF16AVX2, dotsBF16AVX512}
+	loopsBF16 = blockLoops{decode: widenBF16AVX2}
 	loopsF16  = blockLoops{widenF16AVX2, dotsF16AVX2, dotsF16AVX512}
 )
 
@@ -122,9 +122,6 @@ func decodeF8AVX2(y *float32, row *byte, blocks int)
 func dotsF8AVX2(out *float32, rows *byte, x *float32, blocks, n int)
 
 // The functions of dots16_amd64.s and widen_amd64.s.
-
-//go:noescape
-func dotsBF16AVX2(out *float32, rows *byte, x *float32, blocks, n int)
 
 //go:noescape
 func dotsF16AVX2(out *float32, rows *byte, x *float32, blocks, n int)

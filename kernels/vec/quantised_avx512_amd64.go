@@ -44,10 +44,7 @@ func dotsG4_128AVX512(out *float32, rows *byte, x *float32, blocks, n int)
 //go:noescape
 func dotsF8AVX512(out *float32, rows *byte, x *float32, blocks, n int)
 
-// The functions of dots16_avx512_amd64.s.
-
-//go:noescape
-func dotsBF16AVX512(out *float32, rows *byte, x *float32, blocks, n int)
+// The function of dots16_avx512_amd64.s.
 
 //go:noescape
 func dotsF16AVX512(out *float32, rows *byte, x *float32, blocks, n int)

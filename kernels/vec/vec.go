@@ -7,7 +7,8 @@
 // i mod 16, in rising order of i. The partials are then folded by halves:
 // p[i] += p[i+8], p[i] += p[i+4], p[i] += p[i+2], p[0] += p[1]. Elements past the last
 // multiple of 16 are added to the result one by one. Product and sum are rounded
-// separately, without fused multiply-add.
+// separately, without fused multiply-add. Products of bfloat16 have another order, see
+// bf16.go.
 package vec
 
 import "math"
@@ -17,21 +18,6 @@ const lanes = 16
 
 // BF16 returns the float32 of bfloat16 bits.
 func BF16(b uint16) float32 { return math.Float32frombits(uint32(b) << 16) }
-
-// DotBF16 returns the dot product of a row of bfloat16 weights and a vector that is at
-// least as long, in Go; the loops in assembly are those of [RowBF16].
-func DotBF16(w []uint16, x []float32) float32 {
-	x = x[:len(w)]
-	n := len(w) &^ (lanes - 1)
-	var s float32
-	if n > 0 {
-		s = dotBF16Go(w[:n], x[:n])
-	}
-	for i := n; i < len(w); i++ {
-		s += float32(BF16(w[i]) * x[i])
-	}
-	return s
-}
 
 // Dot returns the dot product of a and a vector b that is at least as long.
 func Dot(a, b []float32) float32 {
@@ -132,18 +118,7 @@ func fold(p *[lanes]float32) float32 {
 	return p[0]
 }
 
-// dotBF16Go, dotGo and addScaledGo are the loops in Go. Lengths are
-// multiples of 16, or of 8 for addScaledGo.
-func dotBF16Go(w []uint16, x []float32) float32 {
-	var p [lanes]float32
-	for ; len(w) >= lanes; w, x = w[lanes:], x[lanes:] {
-		for i := range lanes {
-			p[i] += float32(BF16(w[i]) * x[i])
-		}
-	}
-	return fold(&p)
-}
-
+// dotGo and addScaledGo are the loops in Go. Lengths are multiples of 16, or of 8 for addScaledGo.
 func dotGo(a, b []float32) float32 {
 	var p [lanes]float32
 	for ; len(a) >= lanes; a, b = a[lanes:], b[lanes:] {

@@ -30,8 +30,8 @@ func dotRows(out, a, rows []float32, n, d, stride int) bool {
 	case mayDotColumns(n, d, heads):
 		dotRows16AVX512(&out[0], &a[0], &rows[0], d, heads, stride)
 	case useAVX512 && d >= maxColumns:
-		productsAVX512(&out[0], &a[0], &rows[0], d, heads, n, stride, 0,
-			(*byte)(unsafe.Pointer(&rows[0])), 0)
+		productsAVX512(&out[0], &a[0], &rows[0], 4*d, heads, n, stride, 0,
+			uintptr(unsafe.Pointer(&rows[0])), 0)
 	case useAVX2:
 		dotRowsAVX2(&out[0], &a[0], &rows[0], n, d, heads, stride)
 	default:
@@ -49,12 +49,12 @@ func products(y, x, rows []float32, d, T, n, stride int, add bool, ahead []byte)
 	if add {
 		adds = 1
 	}
-	next, step := (*byte)(unsafe.Pointer(&rows[0])), 0
+	next, step := uintptr(unsafe.Pointer(&rows[0])), 0
 	if len(ahead) > 0 {
-		steps := (T/4 + T%4/2 + T%2) * ((n + 3) / 4) * d / lanes
-		next, step = &ahead[0], (len(ahead)+steps-1)/steps
+		lines := linesAhead * (T/4 + T%4/2 + 2*(T%2)) * ((n + 3) / 4) * d / lanes
+		next, step = uintptr(unsafe.Pointer(&ahead[0])), (len(ahead)+lines-1)/lines
 	}
-	productsAVX512(&y[0], &x[0], &rows[0], d, T, n, stride, adds, next, step)
+	productsAVX512(&y[0], &x[0], &rows[0], 4*d, T, n, stride, adds, next, step)
 	return true
 }
 

@@ -22,6 +22,13 @@ func scale(y, x, g []float32, f float32) { scaleGo(y, x, g, f) }
 
 func rotate(a, b, rotation []float32) { rotateGo(a, b, rotation) }
 
+// ReadsMapped reports whether [ProductsBF16] may read rows from a mapped file, whose pages may be missing.
+func ReadsMapped() bool { return true }
+
+func productsBF16(_ []float32, _ []uint16, _ []byte, _, _, _, _ int, _ bool) bool { return false }
+
+func roundBF16(y []uint16, x []float32) { roundBF16Go(y, x) }
+
 func useQuantised() bool { return false }
 
 func (l *blockLoops) fastest() dotsFunc { return l.dots }

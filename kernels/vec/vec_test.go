@@ -12,38 +12,28 @@ import (
 func TestDotProducts(t *testing.T) {
 	r := rand.New(rand.NewPCG(rand.Uint64(), 2))
 	for _, n := range []int{1, 7, 16, 33, 256, 1000} {
-		w, values, x := make([]uint16, n), make([]float32, n), make([]float32, 4*n)
-		for i := range w {
-			w[i] = uint16(math.Float32bits(float32(r.NormFloat64())) >> 16)
-			values[i] = BF16(w[i])
-		}
-		for i := range x {
-			x[i] = float32(r.NormFloat64())
+		w, x := make([]float32, n), make([]float32, 4*n)
+		for _, s := range [][]float32{w, x} {
+			for i := range s {
+				s[i] = float32(r.NormFloat64())
+			}
 		}
 		var four [4]float32
-		DotRows(four[:], values, x, n, 4)
+		DotRows(four[:], w, x, n, 4)
 		for k := range four {
 			row := x[k*n : (k+1)*n]
 			var want, size float64
 			for i := range row {
-				p := float64(BF16(w[i])) * float64(row[i])
+				p := float64(w[i]) * float64(row[i])
 				want, size = want+p, size+math.Abs(p)
 			}
-			if alone := DotBF16(w, row); alone != four[k] {
+			if alone := Dot(w, row); alone != four[k] {
 				t.Errorf("n=%d: row %d alone is %v, beside others %v", n, k, alone, four[k])
 			}
 			if math.Abs(float64(four[k])-want) > 1e-6*size+1e-12 {
 				t.Errorf("n=%d: %v, in float64 %v", n, four[k], want)
 			}
 		}
-	}
-}
-
-func BenchmarkDotBF16(b *testing.B) {
-	w, x := make([]uint16, 256), make([]float32, 256)
-	b.SetBytes(512)
-	for b.Loop() {
-		DotBF16(w, x)
 	}
 }
 
@@ -56,6 +46,21 @@ func BenchmarkProducts(b *testing.B) {
 				y, x, rows := make([]float32, 4*T), make([]float32, T*d), make([]float32, 4*d)
 				for b.Loop() {
 					Products(y, x, rows, d, 4, false, nil)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*4*T*d), "ns/product")
+			})
+		}
+	}
+}
+
+// BenchmarkProductsBF16 is BenchmarkProducts for bfloat16.
+func BenchmarkProductsBF16(b *testing.B) {
+	for _, d := range []int{256, 896, 4864} {
+		for _, T := range []int{1, 4, 10, 64} {
+			b.Run(fmt.Sprintf("d=%d,T=%d", d, T), func(b *testing.B) {
+				y, x, rows := make([]float32, 4*T), make([]uint16, T*d), make([]byte, 8*d)
+				for b.Loop() {
+					ProductsBF16(y, x, rows, d, 4, false)
 				}
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*4*T*d), "ns/product")
 			})

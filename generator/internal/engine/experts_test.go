@@ -11,11 +11,12 @@ import (
 	"reel.internal/reel/kernels/device"
 )
 
-// expertsConfig is nanoConfig with experts in the second of two layers.
+// expertsConfig is nanoConfig with experts in the second of two layers, whose results are large enough that others are
+// seen behind products that round activations.
 func expertsConfig() model.Config {
 	c := nanoConfig()
 	c.Layers = 2
-	c.Experts = &model.Experts{Count: 8, Used: 2, Inner: 8, Normalise: true, Dense: []bool{true, false}}
+	c.Experts = &model.Experts{Count: 8, Used: 2, Inner: 8, Normalise: true, Scale: 16, Dense: []bool{true, false}}
 	return c
 }
 
@@ -94,13 +95,16 @@ func (r router) Launch(op device.Op) error {
 }
 
 // frozenRoute chooses the same experts for every row, as a graph would that has kept those of its capture.
-type frozenRoute struct{ Chosen kernels.Chosen }
+type frozenRoute struct {
+	Chosen kernels.Chosen
+	weight float32
+}
 
 func (frozenRoute) Kernel() string { return "route" }
 func (frozenRoute) Check() error   { return nil }
 func (o frozenRoute) Host(h *device.Host) {
 	for i := range h.Int32(o.Chosen.IDs) {
-		h.Int32(o.Chosen.IDs)[i], h.Float32(o.Chosen.Weights)[i] = int32(i%o.Chosen.Used), 0.5
+		h.Int32(o.Chosen.IDs)[i], h.Float32(o.Chosen.Weights)[i] = int32(i%o.Chosen.Used), o.weight
 	}
 }
 
@@ -111,7 +115,7 @@ func TestFrozenRoutingIsFound(t *testing.T) {
 			if b.sched != nil {
 				return s
 			}
-			return router{s, func(s device.Stream, r kernels.Route) error { return s.Launch(frozenRoute{r.Chosen}) }}
+			return router{s, func(s device.Stream, r kernels.Route) error { return s.Launch(frozenRoute{r.Chosen, r.Scale / 2}) }}
 		})
 		if _, err := b.checkKey(key); !errors.Is(err, graphs.ErrDiffers) {
 			t.Errorf("%s: %v, wants ErrDiffers", key, err)

@@ -8,6 +8,7 @@ import (
 
 	"reel.internal/reel/generator/internal/model"
 	"reel.internal/reel/generator/internal/weights"
+	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
 )
 
@@ -19,6 +20,12 @@ var families = []string{"llama-2", "llama-3.1", "llama-3.2", "mistral", "qwen2",
 
 // checkpoint opens the checkpoint in testdata/name.
 func checkpoint(t testing.TB, name string) (model.Config, model.Tensors) {
+	t.Helper()
+	return checkpointAs(t, name, asTheyAre)
+}
+
+// checkpointAs opens the checkpoint in testdata/name with its tensors as the function makes them.
+func checkpointAs(t testing.TB, name string, as func(model.Tensors) model.Tensors) (model.Config, model.Tensors) {
 	t.Helper()
 	dir := filepath.Join("testdata", name)
 	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
@@ -34,7 +41,7 @@ func checkpoint(t testing.TB, name string) (model.Config, model.Tensors) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { w.Close() })
-	c, text, _ := c.Text(w)
+	c, text, _ := c.Text(as(w))
 	named, err := c.Published(text)
 	if err != nil {
 		t.Fatal(err)
@@ -42,13 +49,13 @@ func checkpoint(t testing.TB, name string) (model.Config, model.Tensors) {
 	return c, named
 }
 
-// Every family is compared with transformers in float32 on the same weights: logits after
-// prompts of 1 to 300 tokens are within 1e-4 relative, 32 greedy tokens are equal, and
+// Every family is compared with transformers in float32 on the same values, in float32: logits
+// after prompts of 1 to 300 tokens are within 1e-4 relative, 32 greedy tokens are equal, and
 // chunks of any size give the same bits.
 func TestFamiliesEqualTransformers(t *testing.T) {
 	for _, name := range families {
 		t.Run(name, func(t *testing.T) {
-			c, w := checkpoint(t, name)
+			c, w := checkpointInFloat32(t, name)
 			h := device.NewHost(device.HostOptions{})
 			t.Cleanup(h.Close)
 			m, err := model.Load(h, c, w, func(float64) {})
@@ -63,6 +70,22 @@ func TestFamiliesEqualTransformers(t *testing.T) {
 				worst = max(worst, equalsGolden(t, h, m, g, chunks...))
 			}
 			t.Logf("logits differ by %.1e relative at most", worst)
+		})
+	}
+}
+
+// Every family with its weights in bfloat16, as checkpoints have them, is compared with transformers in float32.
+func TestFamiliesInBFloat16(t *testing.T) {
+	for _, name := range families {
+		t.Run(name, func(t *testing.T) {
+			c, w := checkpoint(t, name)
+			h := device.NewHost(device.HostOptions{})
+			t.Cleanup(h.Close)
+			m, err := model.Load(h, c, w, func(float64) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			equalsInBFloat16(t, h, m, filepath.Join("testdata", name), 5, kernels.F32)
 		})
 	}
 }

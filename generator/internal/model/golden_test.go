@@ -62,7 +62,10 @@ func readFile(t testing.TB, name string) []byte {
 }
 
 // embedded loads the embedded model onto a host device.
-func embedded(t testing.TB) (*device.Host, *model.Model) {
+func embedded(t testing.TB) (*device.Host, *model.Model) { return embeddedAs(t, asTheyAre) }
+
+// embeddedAs loads the embedded model with its weights as the function makes them.
+func embeddedAs(t testing.TB, as func(model.Tensors) model.Tensors) (*device.Host, *model.Model) {
 	t.Helper()
 	c, err := model.ParseConfig(readFile(t, "config.json"), readFile(t, "generation_config.json"))
 	if err != nil {
@@ -75,7 +78,7 @@ func embedded(t testing.TB) (*device.Host, *model.Model) {
 	t.Cleanup(func() { checkpoint.Close() })
 	h := device.NewHost(device.HostOptions{})
 	t.Cleanup(h.Close)
-	m, err := model.Load(h, c, checkpoint, func(float64) {})
+	m, err := model.Load(h, c, as(checkpoint), func(float64) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,14 +191,20 @@ func (r *runner) result() (out kernels.Record) {
 	return out
 }
 
-// The embedded model is compared with transformers in float32 on the same weights: logits of
+// The embedded model is compared with transformers in float32 on the same values: in float32 logits of
 // the last position are within 1e-4 relative, 64 greedy tokens are equal, and chunks of any
 // size give the same bits.
 func TestEmbeddedModelEqualsTransformers(t *testing.T) {
-	h, m := embedded(t)
+	h, m := embeddedAs(t, widened)
 	for _, g := range loadGolden(t, "../../tiny/golden", 12, m.Config.Vocab) {
 		equalsGolden(t, h, m, g, 128, 7)
 	}
+}
+
+// So is it with its weights in bfloat16, as it is served.
+func TestEmbeddedModelInBFloat16(t *testing.T) {
+	h, m := embedded(t)
+	equalsInBFloat16(t, h, m, "../../tiny/golden", 12, kernels.F32)
 }
 
 // equalsGolden compares one prompt, prefilled in chunks of several sizes, and returns the

@@ -67,7 +67,7 @@ func TestTextOfWrappedCheckpoint(t *testing.T) {
 // The factors of longrope are those of the served context, for all positions: in a context of at most the original one
 // the logits are those of transformers with the short factors, whatever the model's context is.
 func TestShortFactorsOfLongRoPE(t *testing.T) {
-	c, w := checkpoint(t, "phi-4-mini")
+	c, w := checkpointInFloat32(t, "phi-4-mini")
 	h := device.NewHost(device.HostOptions{})
 	t.Cleanup(h.Close)
 	load := func(context int) *model.Model {

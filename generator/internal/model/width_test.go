@@ -11,6 +11,7 @@ import (
 
 	"reel.internal/reel/generator/internal/model"
 	"reel.internal/reel/generator/internal/weights"
+	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
 )
 
@@ -62,12 +63,22 @@ func TestAnyHiddenSizeOnTheHost(t *testing.T) {
 		c.Hidden = width
 		h := device.NewHost(device.HostOptions{})
 		t.Cleanup(h.Close)
-		m, err := model.Load(h, c, wide, func(float64) {})
+		m, err := model.Load(h, c, widened(wide), func(float64) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rounded, err := model.Load(h, c, wide, func(float64) {})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, g := range loadGolden(t, filepath.Join("testdata", "llama-2"), 5, c.Vocab) {
 			equalsGolden(t, h, m, g, 7)
+			r := newRunner(t, h, rounded, 7, kernels.F32)
+			if r.prompt(g.Tokens, 7); !(relativeError(r.logits(), g.logits) < 2e-2) {
+				t.Errorf("width %d, %d tokens: logits differ by %.1e relative, want under 2e-2", width, len(g.Tokens),
+					relativeError(r.logits(), g.logits))
+			}
+			r.free()
 		}
 	}
 }

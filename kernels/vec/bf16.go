@@ -1,0 +1,106 @@
+package vec
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// Products of bfloat16 have an order of sums of their own, that of the instruction VDPBF16PS (Intel's manual, volume 2).
+// A dot product keeps 16 partial sums. Partial i takes elements 2i+1 and then 2i of each 32, in rising order: product
+// and sum are one fused multiply-add, which takes denormals as 0, of either sign, and gives them as 0. The partials are
+// then folded by halves, as those of [Dot], and there denormals count. A sum that is not a number has the bits
+// 0x7fc00000. Rows are whole blocks of 32: shorter ones have zeros behind them.
+
+// blockBF16 is the number of elements that rows of [ProductsBF16] are multiples of.
+const blockBF16 = 2 * lanes
+
+// PaddedBF16 returns the length of a row of n elements for [ProductsBF16].
+func PaddedBF16(n int) int { return (n + blockBF16 - 1) &^ (blockBF16 - 1) }
+
+// notANumber is what a product of bfloat16 is if it is not a number.
+var notANumber = math.Float32frombits(0x7fc00000)
+
+// RoundBF16 sets y to the bfloat16 nearest to the elements of x, ties to even, and the rest of y to 0.
+func RoundBF16(y []uint16, x []float32) {
+	n := len(x) &^ (lanes - 1)
+	_ = y[:len(x)]
+	if n > 0 {
+		roundBF16(y[:n], x[:n])
+	}
+	roundBF16Go(y[n:], x[n:])
+	clear(y[len(x):])
+}
+
+func roundBF16Go(y []uint16, x []float32) {
+	for i, v := range x {
+		y[i] = NearestBF16(v)
+	}
+}
+
+// NearestBF16 returns the bfloat16 nearest to v, ties to even.
+func NearestBF16(v float32) uint16 {
+	bits := math.Float32bits(v)
+	if v != v {
+		return 0x7fff
+	}
+	return uint16((bits + 0x7fff + bits>>16&1) >> 16)
+}
+
+// ProductsBF16 sets y[t·stride+i] to the dot product of row t of x and row i of rows, or adds it to that if add is set.
+// Rows have d elements, a multiple of 32; those of rows are little-endian. y ends with the last product, or later. rows
+// must be memory of Go unless [ReadsMapped] is true.
+func ProductsBF16(y []float32, x []uint16, rows []byte, d, stride int, add bool) {
+	n, T := len(rows)/(2*d), len(x)/d
+	if n == 0 || T == 0 {
+		return
+	}
+	_ = y[(T-1)*stride+n-1]
+	if d%blockBF16 != 0 {
+		panic("vec: a part of a block")
+	}
+	if productsBF16(y, x, rows, d, T, n, stride, add) {
+		return
+	}
+	for t := range T {
+		for i := range n {
+			v := dotBF16Go(rows[2*i*d:][:2*d], x[t*d:][:d])
+			if add {
+				v += y[t*stride+i]
+			}
+			y[t*stride+i] = v
+		}
+	}
+}
+
+func dotBF16Go(w []byte, x []uint16) float32 {
+	var p [lanes]float32
+	for ; len(x) >= blockBF16; w, x = w[2*blockBF16:], x[blockBF16:] {
+		for i := range lanes {
+			pair := binary.LittleEndian.Uint32(w[4*i:])
+			p[i] = fused(fused(p[i], uint16(pair>>16), x[2*i+1]), uint16(pair), x[2*i])
+		}
+	}
+	if s := fold(&p); s == s {
+		return s
+	}
+	return notANumber
+}
+
+// fused returns sum+w·x, rounded once, with denormals taken and given as 0. The product is exact in float64, and its sum
+// with a float32 has no other rounding if it is rounded to 53 bits first. A result is a denormal if it is one when
+// rounded to 24 bits, whatever the exponent.
+func fused(sum float32, w, x uint16) float32 {
+	s := float64(sum) + float64(float64(withoutDenormals(w))*float64(withoutDenormals(x)))
+	if math.Abs(s) < 0x1p-126-0x1p-151 {
+		return float32(math.Copysign(0, s))
+	}
+	return float32(s)
+}
+
+// withoutDenormals returns the float32 of bfloat16 bits, for those of a denormal 0.
+func withoutDenormals(b uint16) float32 {
+	if b&0x7f80 == 0 {
+		b &= 0x8000
+	}
+	return BF16(b)
+}
