@@ -3,6 +3,7 @@ package vec
 import (
 	"encoding/binary"
 	"math"
+	"sync"
 )
 
 // Products of bfloat16 have an order of sums of their own, that of the instruction VDPBF16PS (Intel's manual, volume 2).
@@ -61,18 +62,94 @@ func ProductsBF16(y []float32, x []uint16, rows []byte, d, stride int, add bool)
 	if productsBF16(y, x, rows, d, T, n, stride, add) {
 		return
 	}
+	wide := wideRows.Get().(*[]float32)
 	for t := range T {
+		row := x[t*d:][:d]
+		*wide = (*wide)[:0]
+		for _, v := range row {
+			*wide = append(*wide, BF16(v))
+		}
+		least := leastExponent(row)
 		for i := range n {
-			v := dotBF16Go(rows[2*i*d:][:2*d], x[t*d:][:d])
+			v := dotBF16Go(rows[2*i*d:][:2*d], row, *wide, least)
 			if add {
 				v += y[t*stride+i]
 			}
 			y[t*stride+i] = v
 		}
 	}
+	wideRows.Put(wide)
 }
 
-func dotBF16Go(w []byte, x []uint16) float32 {
+// wideRows keeps a buffer for each goroutine that multiplies in Go.
+var wideRows = sync.Pool{New: func() any { return new([]float32) }}
+
+// leastExponent returns the least exponent, as it is stored, of the numbers of x but 0; above all others if there are
+// none.
+func leastExponent(x []uint16) int {
+	least := uint16(0xffff)
+	for _, v := range x {
+		least = min(least, v&0x7fff-1)
+	}
+	return (int(least) + 1) >> 7
+}
+
+// exactExponents is the least sum of the exponents of two numbers, as they are stored, of which no product and no sum of
+// products can be a denormal: all are multiples of 2^-14 of the numbers' powers of two, and that is 2^-126.
+const exactExponents = 2*127 - 126 + 14
+
+// dotBF16Go returns the dot product of w and x, whose values are wide and whose least exponent is least. A product of two
+// numbers of 8 bits is exact in float32 if it is neither a denormal nor too large, and then a fused multiply-add is a
+// product and a sum. If a number is so small that this is not sure, or a sum so large, fusedDot computes all again.
+func dotBF16Go(w []byte, x []uint16, wide []float32, least int) float32 {
+	if least > 0 && least < 255 {
+		if s, ok := exactDot(w, wide, max(1, exactExponents-least)); ok {
+			return s
+		}
+	}
+	return fusedDot(w, x)
+}
+
+const (
+	each   = 0x0001000100010001 // 1 for each of four numbers
+	magMax = 0x7fff             // a number's bits without its sign
+)
+
+// exactDot returns the dot product of w and x if all numbers of w but 0 have at least the exponent least, as it is
+// stored, and the sum is a number.
+func exactDot(w []byte, x []float32, least int) (s float32, ok bool) {
+	var p [lanes]float32
+	room := uint64(0x8000-least<<7) * each // brings numbers that are large enough to 0x8000
+	for ; len(x) >= blockBF16; w, x = w[2*blockBF16:], x[blockBF16:] {
+		w, x := (*[2 * blockBF16]byte)(w), (*[blockBF16]float32)(x)
+		var small uint64
+		for i := 0; i < len(w); i += 8 {
+			small |= ^(binary.LittleEndian.Uint64(w[i:i+8])&(magMax*each) + room)
+		}
+		if small&(0x8000*each) != 0 && anySmall(w, room) {
+			return 0, false
+		}
+		for i := range lanes {
+			pair := binary.LittleEndian.Uint32(w[4*i : 4*i+4])
+			p[i] = p[i] + math.Float32frombits(pair&0xffff0000)*x[2*i+1] + math.Float32frombits(pair<<16)*x[2*i]
+		}
+	}
+	s = fold(&p)
+	return s, s-s == 0
+}
+
+// anySmall reports whether a number of w that is not 0 is too small for room.
+func anySmall(w *[2 * blockBF16]byte, room uint64) bool {
+	var small uint64
+	for i := 0; i < len(w); i += 8 {
+		v := binary.LittleEndian.Uint64(w[i:i+8]) & (magMax * each)
+		small |= ^(v + room) & (v + magMax*each)
+	}
+	return small&(0x8000*each) != 0
+}
+
+// fusedDot is the dot product of any numbers.
+func fusedDot(w []byte, x []uint16) float32 {
 	var p [lanes]float32
 	for ; len(x) >= blockBF16; w, x = w[2*blockBF16:], x[blockBF16:] {
 		for i := range lanes {
