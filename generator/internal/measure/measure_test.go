@@ -42,7 +42,7 @@ func TestOpsMeasuresEveryKind(t *testing.T) {
 	}
 	const (
 		step   = "stage embed qkv attend output gateup down head sample pass"
-		prompt = "stage embed qkv attend output gateup down pick head sample pass"
+		prompt = "stage embed qkv attend output gateup down gather head sample pass"
 	)
 	if got, want := strings.Join(names, " "), strings.Repeat(step+" ", 2)+prompt; got != want {
 		t.Errorf("got %s", got)
