@@ -31,17 +31,14 @@ func newAfterLatent(b *both, rows int) *afterLatent {
 	const hidden = 4096
 	s := latentShape{rows: rows, heads: 16, nope: 32, latent: 96, rope: 32, context: 320}
 	kv, slots := b.latentPool(s, slices.Repeat([]int{afterLatentSeen}, rows))
-	index := make([]int32, rows)
-	for i := range index {
-		index[i] = int32(i)
-	}
 	q, c := b.matrix(kernels.BF16, s.heads*(s.nope+s.rope), hidden), b.matrix(kernels.BF16, s.latent+s.rope, hidden)
 	queries := b.poisoned(rows * s.heads * (s.latent + s.rope))[1]
 	qkv := kernels.LatentQKV{X: put(b, b.normal(rows*hidden, 3))[1], Norm: put(b, b.powers(hidden))[1], Q: q[1], C: c[1],
 		LatentNorm: put(b, b.powers(s.latent))[1], RoPE: put(b, b.randomRoPE(s.context, s.rope))[1], Slots: slots[1],
 		KV: kv[1], Products: b.poisoned(rows * (q[1].Rows + c[1].Rows))[1], Out: queries,
 		Identity: put(b, slices.Repeat([]float32{1, 0}, 16))[1], Zero: put(b, make([]int32, rows))[1],
-		Index: put(b, index)[1], T: rows, Layer: 1, Hidden: hidden, Heads: s.heads, Nope: s.nope, Eps: 1e-5, LatentEps: 0.1}
+		Index: put(b, counted(rows))[1], T: rows, Layer: 1, Hidden: hidden, Heads: s.heads, Nope: s.nope, Eps: 1e-5,
+		LatentEps: 0.1}
 	absorb := kernels.HeadProduct{W: b.matrix(kernels.BF16, s.heads*s.latent, s.nope)[1], In: qkv.Products, Out: queries,
 		T: rows, Heads: s.heads, InStride: s.nope + s.rope, OutStride: s.latent + s.rope}
 	return &afterLatent{b, s, qkv, absorb, read[byte](b, 1, kv[1].Data),

@@ -59,16 +59,13 @@ func newDeferredLayer(b *both, s deferredShape) *deferredLayer {
 	}
 	a.x = b.load(1, bytesOf(b.normal(s.steps*s.rows*deferredHidden, 3)))
 	a.work = b.attendWorkspace(s.rows, heads, s.dim, deferredContext)
-	slot := make([]int32, s.rows)
-	for i := range slot {
-		slot[i] = int32(i)
-	}
+	slot := b.load(1, bytesOf(counted(s.rows)))
 	for step := range s.steps {
 		position := make([]int32, s.rows)
 		for i := range position {
 			position[i] = at[i] + int32(step)
 		}
-		a.steps = append(a.steps, kernels.Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position))})
+		a.steps = append(a.steps, kernels.Rows{Slot: slot, Position: b.load(1, bytesOf(position))})
 	}
 	return a
 }

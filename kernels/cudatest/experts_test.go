@@ -219,12 +219,7 @@ func TestCUDAExpertsAreBatchInvariant(t *testing.T) {
 						gateUp.Workspace.Rounded, down.Workspace.Rounded = device.Buffer{}, device.Buffer{}
 					}
 					if class == kernels.Decode { // with a row of padding
-						index := make([]int32, n+1)
-						for i := range n {
-							index[i] = int32(i)
-						}
-						index[n] = -1
-						list := b.load(1, bytesOf(index))
+						list := b.load(1, bytesOf(append(counted(n), -1)))
 						route.RowIndex, route.T, gateUp.RowIndex, gateUp.T, down.RowIndex, down.T = list, n+1, list,
 							n+1, list, n+1
 					}

@@ -92,15 +92,6 @@ func (p *products) randomActivations(n int64) device.Buffer {
 	return p.load(1, bytes.Repeat(some, int(n)/len(some)+1)[:n])
 }
 
-// counted returns 0, 1, 2, …
-func counted(n int) []int32 {
-	v := make([]int32, n)
-	for i := range v {
-		v[i] = int32(i)
-	}
-	return v
-}
-
 // attention returns a QKV over a prompt of benchRows tokens, without weights.
 func (p *products) attention() kernels.QKV {
 	const pageTokens = 16

@@ -112,6 +112,15 @@ func (b *both) normal(n int, scale float64) []float32 {
 	return v
 }
 
+// counted returns 0 to n-1.
+func counted(n int) []int32 {
+	v := make([]int32, n)
+	for i := range v {
+		v[i] = int32(i)
+	}
+	return v
+}
+
 // toBF16 truncates v to a bfloat16.
 func toBF16(v float32) float32 { return math.Float32frombits(math.Float32bits(v) &^ 0xffff) }
 

@@ -78,13 +78,7 @@ func (b *both) shareSlots(on int, slots *kernels.Slots, vocab int) kernels.Slots
 func (d *drawing) sample(slot, position []int32, logits []float32, N int, host bool) (records [2][]kernels.Record) {
 	d.t.Helper()
 	vocab := len(logits) / len(slot)
-	samples := make([]int32, N)
-	for i := range samples {
-		samples[i] = int32(i)
-		if i >= len(slot) {
-			samples[i] = -1
-		}
-	}
+	samples := append(counted(len(slot)), slices.Repeat([]int32{-1}, N-len(slot))...)
 	padded := append(slices.Clone(logits), make([]float32, (N-len(slot))*vocab)...)
 	l, rows, numbers := put(d.both, padded), [2]kernels.Rows{}, put(d.both, []int32{3, 1})
 	edited := d.poisoned(len(padded))
@@ -211,12 +205,8 @@ func TestCUDADrawsMatchTheFilteredSoftmax(t *testing.T) {
 				copy(d.shared[1].Masks(int32(i)), maskOf(len(logits), allowed))
 			}
 			d.slots[1].History = b.load(1, bytesOf(d.history))
-			slot := make([]int32, batch)
-			for i := range slot {
-				slot[i] = int32(i)
-			}
-			for _, r := range d.sample(slot, slices.Repeat([]int32{3}, batch), slices.Repeat(logits, batch), batch,
-				false)[1] {
+			position := slices.Repeat([]int32{3}, batch)
+			for _, r := range d.sample(counted(batch), position, slices.Repeat(logits, batch), batch, false)[1] {
 				counts[int(r.Token)]++
 			}
 		}
