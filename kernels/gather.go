@@ -18,8 +18,8 @@ type GatherRows struct {
 	T, N  int
 }
 
-// Kernel returns "pick", the name of the op in reports.
-func (GatherRows) Kernel() string { return "pick" }
+// Kernel returns "gather", the name of the op in reports.
+func (GatherRows) Kernel() string { return "gather" }
 
 // Check compares dimensions.
 func (o GatherRows) Check() error {

@@ -136,7 +136,7 @@ func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, eleme
 		add("attend", attend)
 		if last { // only the one sampled row continues
 			n := min(T, benchSamples)
-			add("pick", kernels.GatherRows{X: a.X, Rows: kernels.Rows{Sample: p.oneSample}, Out: p.gathered,
+			add("gather", kernels.GatherRows{X: a.X, Rows: kernels.Rows{Sample: p.oneSample}, Out: p.gathered,
 				Index: p.index, Cols: l.output.Rows, T: T, N: n})
 			add("output", kernels.Projection{W: l.output, In: a.Out, X: p.gathered, RowIndex: p.oneSample, T: n},
 				l.output)

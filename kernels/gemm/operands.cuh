@@ -38,10 +38,11 @@ template <bool ATTENTION_NEXT, bool FEW = false> __device__ __forceinline__ void
 		pdl_wait();
 }
 
-// The order of a sum over the columns of a weight. All kernels except stream-K add in this order, for
-// any number of rows; stream_k.cuh states its own. 16 columns are a step and 4 steps a K block. K
-// block b belongs to partial sum b % 16, which adds its steps in ascending order. Then
-// sum = ((g0 + g1) + g2) + g3 with gq = ((p[4q] + p[4q+1]) + p[4q+2]) + p[4q+3].
+// The order of a sum over the columns of a weight of 16 bits, for any number of rows. stream_k.cuh,
+// which whole.cuh follows, and grouped.cuh state orders of their own, and codes_multiply.cuh that of
+// quantised weights. 16 columns are a step and 4 steps a K block. K block b belongs to partial sum
+// b % 16, which adds its steps in ascending order. Then sum = ((g0 + g1) + g2) + g3 with
+// gq = ((p[4q] + p[4q+1]) + p[4q+2]) + p[4q+3].
 constexpr int MMA_K = 16;                    // columns of one mma step
 constexpr int BLOCK_STEPS = 4;               // mma steps of a K block
 constexpr int K_BLOCK = BLOCK_STEPS * MMA_K; // columns of a K block

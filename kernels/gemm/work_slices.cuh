@@ -1,6 +1,6 @@
-// Work slices of the stream-K prefill GEMM (stream_k.cuh) and the order in which a block goes
-// through them. stream_k.go computes the slices: in the kernel, each role would first have to fetch
-// the code of the divisions.
+// Work slices of products on Hopper (stream_k.cuh, whole.cuh, many.cuh), and the order in which a
+// block of stream-K goes through them. stream_k.go and many.go compute the slices: in the kernel,
+// each role would first have to fetch the code of the divisions.
 #pragma once
 #include <cstdint>
 

@@ -2,10 +2,10 @@
 // use. It does bookkeeping only and makes no call on a device.
 //
 // step.go forms steps, verify.go those with drafts. pace.go decides how much of others' prompts comes between two
-// tokens, and costs.go tells how long steps take. share.go orders users and connections fairly. reserve.go decides if
-// a sequence fits. prefix.go finds pages that other prompts have left, and files.go those in files. reread.go computes
-// some while nobody waits. tiers.go copies pages to host memory and back, and moves sequences out. relocate.go moves
-// pages on the device.
+// tokens, and costs.go tells how long steps take. share.go orders users, names and connections fairly. reserve.go
+// decides if a sequence fits. prefix.go finds pages that other prompts have left, and files.go those in files. reread.go
+// computes some while nobody waits. tiers.go copies pages to host memory and back, and moves sequences out. relocate.go
+// moves pages on the device.
 package scheduler
 
 import (
@@ -85,7 +85,7 @@ type entry struct {
 
 // Scheduler forms steps. It is not safe for concurrent use.
 //
-// Users have equal shares of slots and prompt tokens, and so have a user's connections (share.go).
+// Users have equal shares of slots and prompt tokens, and so have a user's names and a name's connections (share.go).
 //
 // Without a host tier a sequence joins when a slot is free, with pages for its prompt and all the tokens it may ask
 // for, and the reserve for further users stays whole (reserve.go). So a running sequence never lacks a page and none
