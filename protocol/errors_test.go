@@ -3,6 +3,7 @@ package protocol
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -35,14 +36,32 @@ func TestSpecificationListsTheCodes(t *testing.T) {
 // table's first column, in backquotes or in braces.
 func TestSpecificationNamesTheFields(t *testing.T) {
 	spec := readText(t, "PROTOCOL.md")
-	source := readText(t, "messages.go") + readText(t, "limits.go")
-	for _, m := range regexp.MustCompile(`msgpack:"([a-z_]+)`).FindAllStringSubmatch(source, -1) {
-		named := regexp.MustCompile("(?m)(^\\| ([a-z_]+, )*" + m[1] + "[ ,]|`" + m[1] + "`|" +
-			"\\{([a-z_]+, )*" + m[1] + "[,}])")
+	for name := range messageFields(t) {
+		named := regexp.MustCompile("(?m)(^\\| ([a-z_]+, )*" + name + "[ ,]|`" + name + "`|" +
+			"\\{([a-z_]+, )*" + name + "[,}])")
 		if !named.MatchString(spec) {
-			t.Errorf("PROTOCOL.md does not name %s", m[1])
+			t.Errorf("PROTOCOL.md does not name %s", name)
 		}
 	}
+}
+
+// messageFields returns the names of the fields of all messages.
+func messageFields(t *testing.T) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		for _, m := range regexp.MustCompile(`msgpack:"([a-z_]+)`).FindAllStringSubmatch(readText(t, file), -1) {
+			names[m[1]] = true
+		}
+	}
+	return names
 }
 
 // TestSpecificationStatesTheBounds: PROTOCOL.md has the same bounds as the code.

@@ -4,10 +4,10 @@
 // request.go holds the types of requests, and queue.go decides which are accepted. loop.go is the loop, ahead.go says
 // how many steps it has in flight, sequence.go is a request's life in it, and wakeup.go how an idle loop is woken.
 // start.go allocates, captures and frees. relocate.go moves KV pages, host_tier.go copies them to host memory and back,
-// and files.go reads and writes those in files. format.go bounds what a request draws by masks, and mask_wait.go waits
-// for them a moment. late.go forms steps late. draft.go has tokens guessed ahead, draft_model.go by a second model.
-// cached.go counts a user's pages. reread.go computes pages for later prompts while nobody waits. check.go proves that
-// the pass can be captured.
+// and files.go reads those in files, which files_write.go writes. format.go bounds what a request draws by masks, and
+// mask_wait.go waits for them a moment. late.go forms steps late. draft.go has tokens guessed ahead, draft_model.go by a
+// second model. cached.go counts a user's pages. reread.go computes pages for later prompts while nobody waits. check.go
+// proves that the pass can be captured.
 package engine
 
 import (
