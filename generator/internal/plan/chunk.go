@@ -29,11 +29,11 @@ func (p Planner) longChunk(context, batch int) int {
 	return rows
 }
 
-// longPart is the most of the KV pool that the memory of long steps may take.
+// longPart is the most of the KV pages that the memory of long steps may cost.
 const longPart = 1.0 / 16
 
-// affordLong returns the sizes for a budget, and the planner without long steps if their memory takes too much of the
-// KV pool, or all that the longest sequence lacks.
+// affordLong returns the sizes for a budget, and the planner without long steps if their memory costs too many KV pages,
+// or those that the longest sequence needs.
 func (p Planner) affordLong(context, batch int, budget int64) (Planner, Sizes) {
 	s := p.size(context, batch, budget)
 	if p.longChunk(context, batch) == 0 {
@@ -42,7 +42,8 @@ func (p Planner) affordLong(context, batch int, budget int64) (Planner, Sizes) {
 	short := p
 	short.Profile.longChunk = 0
 	without := short.size(context, batch, budget)
-	if takes := s.Arena - without.Arena; float64(takes) > longPart*float64(without.KVPool()) || !s.Serves() && without.Serves() {
+	costs := float64(without.Pages - s.Pages)
+	if costs > longPart*float64(without.Pages) || !s.Serves() && without.Serves() {
 		return short, without
 	}
 	return p, s

@@ -76,29 +76,35 @@ func TestPlanLongChunk(t *testing.T) {
 	}
 }
 
-// Memory for long steps is counted, and left out where the KV pool is too small for it.
+// Memory for long steps is counted, and left out where it costs too many pages or those of the longest sequence.
 func TestPlanAffordsLongSteps(t *testing.T) {
-	c := model.Config{Layers: 32, Hidden: 4096, Inner: 11008, Heads: 32, KVHeads: 32, HeadDim: 128, Vocab: 32000, Context: 4096}
-	p := Planner{Config: c, Profile: GPUProfile.On(9, 0), Options: config.Options{MaxBatch: 8, MaxGraphs: 100}}
-	short := p
-	short.Profile.longChunk = 0
-	seen := map[int]bool{}
-	for budget := int64(15 << 30); budget < 64<<30; budget += 1 << 30 {
-		s, o, err := p.Plan(budget)
-		without, _, errWithout := short.Plan(budget)
-		if (err == nil) != (errWithout == nil) {
-			t.Errorf("%s: %v, without long steps %v", Size(budget), err, errWithout)
+	for _, test := range []struct {
+		context              int
+		least, most, between int64
+	}{{4096, 15 << 30, 40 << 30, 1 << 30}, {16384, 22 << 30, 26 << 30, 128 << 20}} {
+		c := model.Config{Layers: 32, Hidden: 4096, Inner: 11008, Heads: 32, KVHeads: 32, HeadDim: 128, Vocab: 32000,
+			Context: test.context}
+		p := Planner{Config: c, Profile: GPUProfile.On(9, 0), Options: config.Options{MaxBatch: 8, MaxGraphs: 100}}
+		short := p
+		short.Profile.longChunk = 0
+		seen := map[int]bool{}
+		for budget := test.least; budget < test.most; budget += test.between {
+			s, o, err := p.Plan(budget)
+			without, _, errWithout := short.Plan(budget)
+			if (err == nil) != (errWithout == nil) {
+				t.Errorf("%s: %v, without long steps %v", Size(budget), err, errWithout)
+			}
+			seen[o.LongChunk] = true
+			switch takes := s.Arena - without.Arena; {
+			case o.LongChunk == 0 && (takes != 0 || s.Pages != without.Pages):
+				t.Errorf("%s: %s of step memory and %d pages without long steps, wants %s and %d", Size(budget), Size(s.Arena),
+					s.Pages, Size(without.Arena), without.Pages)
+			case o.LongChunk > 0 && (takes < 100<<20 || float64(s.Pages) < (1-longPart)*float64(without.Pages)):
+				t.Errorf("%s: long steps take %s and leave %d of %d pages", Size(budget), Size(takes), s.Pages, without.Pages)
+			}
 		}
-		seen[o.LongChunk] = true
-		switch takes := s.Arena - without.Arena; {
-		case o.LongChunk == 0 && (takes != 0 || s.Pages != without.Pages):
-			t.Errorf("%s: %s of step memory and %d pages without long steps, wants %s and %d", Size(budget), Size(s.Arena),
-				s.Pages, Size(without.Arena), without.Pages)
-		case o.LongChunk > 0 && (takes < 100<<20 || float64(takes) > longPart*float64(without.KVPool())):
-			t.Errorf("%s: long steps take %s beside a pool of %s", Size(budget), Size(takes), Size(without.KVPool()))
+		if !seen[0] || !seen[hopperChunk] || len(seen) != 2 {
+			t.Errorf("a context of %d: long steps of %v tokens", test.context, seen)
 		}
-	}
-	if !seen[0] || !seen[hopperChunk] || len(seen) != 2 {
-		t.Errorf("long steps of %v tokens", seen)
 	}
 }
