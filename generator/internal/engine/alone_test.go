@@ -18,7 +18,8 @@ func TestAPromptAloneHasTheTokensOfShortSteps(t *testing.T) {
 	s, _ := short.submit(q)
 	want := s.must(t).tokens
 	o.LongChunk = 4 * o.Chunk
-	if slices.ContainsFunc(o.Lattice(), func(k graphs.Key) bool { return k.Class == graphs.PrefillClass && k.Tokens() > o.Chunk }) {
+	isLong := func(k graphs.Key) bool { return k.Class == graphs.PrefillClass && k.Tokens() > o.Chunk }
+	if slices.ContainsFunc(o.Lattice(), isLong) {
 		t.Error("graphs of long steps are captured at start")
 	}
 	long := start(t, o, nil)

@@ -52,7 +52,8 @@ func (e *Engine) start() error {
 	}
 	o := e.opts
 	e.sched, err = scheduler.New(scheduler.Options{MaxBatch: o.MaxBatch, Reserve: o.Reserve, MaxQueue: o.maxQueued(),
-		Chunk: o.Chunk, LongChunk: o.LongChunk, Gap: o.Gap, Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, ReservePages: o.ReservePages,
+		Chunk: o.Chunk, LongChunk: o.LongChunk, Gap: o.Gap, Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages,
+		ReservePages: o.ReservePages,
 		RestoreWords: e.memory.RestoreWords(), FirstStep: e.next, InFlight: depth, MaxVerify: o.verifyRows(),
 		PlanDrafts: e.draftPlanner()})
 	if err == nil {
@@ -119,8 +120,9 @@ func (o Options) Prompts() int { return min(o.MaxBatch, scheduler.MaxPrompts) }
 
 // Geometry returns the step memory that an engine takes; without a guard.
 func (o Options) Geometry() model.Geometry {
-	return model.Geometry{MaxRows: max(o.mostPrompt(), o.slots()), Slots: o.slots(), MaxSamples: max(o.slots(), o.verifyRows()),
-		Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: RingSlots, KVType: o.KVType,
+	return model.Geometry{MaxRows: max(o.mostPrompt(), o.slots()), Slots: o.slots(),
+		MaxSamples: max(o.slots(), o.verifyRows()),
+		Context:    o.Context, PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: RingSlots, KVType: o.KVType,
 		Masks: o.mostQueries(), Drafter: o.drafter(), DraftModel: o.DraftModel, DraftWindow: o.DraftWindow}
 }
 

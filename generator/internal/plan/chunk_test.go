@@ -97,10 +97,11 @@ func TestPlanAffordsLongSteps(t *testing.T) {
 			seen[o.LongChunk] = true
 			switch takes := s.Arena - without.Arena; {
 			case o.LongChunk == 0 && (takes != 0 || s.Pages != without.Pages):
-				t.Errorf("%s: %s of step memory and %d pages without long steps, wants %s and %d", Size(budget), Size(s.Arena),
-					s.Pages, Size(without.Arena), without.Pages)
+				t.Errorf("%s: %s of step memory and %d pages without long steps, wants %s and %d", Size(budget),
+					Size(s.Arena), s.Pages, Size(without.Arena), without.Pages)
 			case o.LongChunk > 0 && (takes < 100<<20 || float64(s.Pages) < (1-longPart)*float64(without.Pages)):
-				t.Errorf("%s: long steps take %s and leave %d of %d pages", Size(budget), Size(takes), s.Pages, without.Pages)
+				t.Errorf("%s: long steps take %s and leave %d of %d pages", Size(budget), Size(takes), s.Pages,
+					without.Pages)
 			}
 		}
 		if !seen[0] || !seen[hopperChunk] || len(seen) != 2 {

@@ -8,7 +8,8 @@ import (
 
 // h100 has how long a prefill step of so many rows takes, by kernels/notes/stream_k.md, in a row.
 func h100(rows int) time.Duration {
-	return milli(between([][2]float64{{1, 4.6}, {208, 5.9}, {416, 10.5}, {768, 18.1}, {1000, 26}, {1536, 33.9}}, float64(rows)))
+	times := [][2]float64{{1, 4.6}, {208, 5.9}, {416, 10.5}, {768, 18.1}, {1000, 26}, {1536, 33.9}}
+	return milli(between(times, float64(rows)))
 }
 
 // withLongSteps returns a scheduler of steps with up to 416 prompt tokens, or 1,536 of a prompt that is alone.
@@ -121,8 +122,8 @@ func TestALongStepHoldsUpWhoComesForTwoGaps(t *testing.T) {
 	for i := range 40 {
 		at := milli(1000 * float64(i))
 		c.arrive = append(c.arrive, arrival{at, &Sequence{Prompt: prompt(7000), MaxTokens: 2, ReadOnly: true}})
-		short = append(short, arrival{at + milli(5+3.1*float64(i)), &Sequence{Prompt: prompt(16), MaxTokens: 20, ReadOnly: true,
-			Connection: 1}})
+		short = append(short, arrival{at + milli(5+3.1*float64(i)),
+			&Sequence{Prompt: prompt(16), MaxTokens: 20, ReadOnly: true, Connection: 1}})
 		c.arrive = append(c.arrive, short[i])
 	}
 	c.run(time.Hour)
@@ -171,7 +172,8 @@ func TestBurstsHaveNoLongSteps(t *testing.T) {
 		for _, part := range []float64{0.5, 1} {
 			// The first of them is alone for a moment.
 			if a, b := quantile(long, part), quantile(short, part); a > b+milli(aloneGaps*20) {
-				t.Errorf("64 prompts of %d: %v of them have their first tokens after %v, without long steps %v", length, part, a, b)
+				t.Errorf("64 prompts of %d: %v of them have their first tokens after %v, without long steps %v", length,
+					part, a, b)
 			}
 		}
 		if length <= 416 && !slices.Equal(long, short) {
