@@ -49,6 +49,12 @@ func (p Planner) affordLong(context, batch int, budget int64) (Planner, Sizes) {
 	return p, s
 }
 
+// afforded returns the sizes of what a generator takes: without long steps if they cost too much.
+func (p Planner) afforded(context, batch int, budget int64) Sizes {
+	_, s := p.affordLong(context, batch, budget)
+	return s
+}
+
 // wholeTiles reports whether long prompts go through the products of whole output tiles: all of a dense model in 16 bits.
 func (p Planner) wholeTiles() bool {
 	return p.Config.Experts == nil && p.Config.Latent == nil && !p.quantised()

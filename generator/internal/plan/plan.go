@@ -255,7 +255,7 @@ const batchTokens = 256
 func (p Planner) defaultBatch(context int, budget int64) int {
 	batch := p.Profile.maxBatch
 	for ; batch > p.Profile.minBatch; batch -= 64 {
-		s := p.size(context, batch, budget)
+		s := p.afforded(context, batch, budget)
 		if s.Pages >= int64(batch)*min(s.longest, batchTokens/pageTokens) {
 			break
 		}
@@ -328,7 +328,7 @@ func (p Planner) fits(s Sizes, budget int64) error {
 // advice says which setting to lower so that one sequence fits.
 func (p Planner) advice(s Sizes, budget int64) string {
 	serves := func(batch int) func(context int) bool {
-		return func(context int) bool { return p.size(context, batch, budget).Serves() }
+		return func(context int) bool { return p.afforded(context, batch, budget).Serves() }
 	}
 	if n := p.smallerHostCache(s, budget); n != "" {
 		return "lower --host-cache to " + n
