@@ -76,6 +76,27 @@ func TestALongStepIsExpectedFirst(t *testing.T) {
 	}
 }
 
+// The last row of a prompt, which is sampled, waits for its mask in a long step too.
+func TestALongStepWaitsForTheMask(t *testing.T) {
+	for _, tokens := range []int{768, 1536, 1537, 2304} {
+		s := withLongSteps(t, 0, nil)
+		q := &Sequence{Prompt: prompt(tokens), MaxTokens: 1}
+		q.Sampling.Masked = true
+		if err := s.Add(q); err != nil {
+			t.Fatal(err)
+		}
+		for b := s.Next(); b != nil; b = s.Next() {
+			if len(b.Sampled) > 0 {
+				t.Fatalf("a prompt of %d tokens is sampled without a mask, in a step of %d rows", tokens, len(b.Step.Rows))
+			}
+			s.Complete(b.Step.Number)
+		}
+		if q.Allow(nil); len(prefill(s, q)) != 1 {
+			t.Errorf("a prompt of %d tokens does not end in one step once the mask is there", tokens)
+		}
+	}
+}
+
 // Where others run or wait, no step is longer than usual.
 func TestNoLongStepsBesideOthers(t *testing.T) {
 	runs := func(s *Scheduler, masked bool) {
