@@ -77,21 +77,22 @@ template <> struct StageScales<Floats> {
 	}
 };
 
+// They are rounded, and the zeros made what is added to codes, once for a brick and not again in each of its K blocks.
 template <> struct StageScales<FloatsAndZeros<1>> {
-	uint2 v;
-	uint32_t zeros; // bytes [2 rows]
+	Two scales, zeros;
 
 	__device__ __forceinline__ void load(bool when, uint32_t p, int lane, int) {
-		load_shared_if(when, v, p + lane / 4 * 8);
-		load_ushort_if(when, zeros, p + 64 + lane / 4 * 2);
+		if (!when) return;
+		uint2 v;
+		uint32_t z; // bytes [2 rows]
+		FromShared::load(true, v, reinterpret_cast<const uint2 *>(from_shared(p)) + lane / 4);
+		FromShared::load(true, z, reinterpret_cast<const uint16_t *>(from_shared(p + 64)) + lane / 4);
+		scales = {float_twice(__uint_as_float(v.x)), float_twice(__uint_as_float(v.y))};
+		zeros = {__byte_perm(z, 0xe4, 0x4040), __byte_perm(z << 4, 0xd4, 0x4141)};
 	}
-	__device__ __forceinline__ Two scale(int) const {
-		return {float_twice(__uint_as_float(v.x)), float_twice(__uint_as_float(v.y))};
-	}
+	__device__ __forceinline__ Two scale(int) const { return scales; }
 	// zero returns -(1024+zero) and -(64+zero).
-	__device__ __forceinline__ Two zero() const {
-		return {__byte_perm(zeros, 0xe4, 0x4040), __byte_perm(zeros << 4, 0xd4, 0x4141)};
-	}
+	__device__ __forceinline__ Two zero() const { return zeros; }
 };
 
 // Of bricks of four quarters a lane makes the scales of quarter l%4 once for a brick, and gets those of a K block's quarter
