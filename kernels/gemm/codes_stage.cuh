@@ -209,7 +209,9 @@ template <class F> struct CodesOf {
 	using Scales = typename F::Scales;
 	static constexpr bool QUANTISED = true;
 	static constexpr int CODE_BYTES = F::Codes::BYTES;
-	static constexpr int TILE_BYTES = CODE_BYTES + Scales::BYTES; // of a row tile in a stage
+	// Of a row tile in a stage: scales come first as in the brick, otherwise behind the codes.
+	static constexpr int TILE_BYTES = CODE_BYTES + Scales::BYTES, CODES_AT = F::CODES_AT,
+						 SCALES_AT = F::SCALES_FIRST ? 0 : CODE_BYTES;
 	static_assert(Scales::MINIMUMS != EACH);
 
 	typename F::Codes codes;
@@ -227,8 +229,8 @@ template <class F> struct CodesOf {
 	// load loads a lane's registers of K block p from a stage.
 	__device__ __forceinline__ void load(uint32_t stage, int p, int first) {
 		const int lane = threadIdx.x % 32;
-		codes.template load<FromShared>(true, from_shared(stage), lane);
-		scales.load(begins_scales(p, first), stage + CODE_BYTES, lane, (unsigned)p % F::QUARTERS);
+		codes.template load<FromShared>(true, from_shared(stage + CODES_AT), lane);
+		scales.load(begins_scales(p, first), stage + SCALES_AT, lane, (unsigned)p % F::QUARTERS);
 	}
 	// operand returns the A operand of a step.
 	__device__ __forceinline__ uint4 operand(int step) const {
@@ -260,9 +262,11 @@ template <class F> struct CodesOf {
 			return;
 		}
 		const char *const brick = tile + (size_t)(p / F::QUARTERS) * F::BYTES;
-		bulk_copy(EVICT_FIRST, stage, brick + p % F::QUARTERS * CODE_BYTES, CODE_BYTES, barrier);
-		if (begins_scales(p, first))
-			bulk_copy(EVICT_FIRST, stage + CODE_BYTES, F::scales_of(brick), Scales::BYTES, barrier);
+		const bool both = F::SCALES_FIRST && p % F::QUARTERS == 0; // one copy
+		bulk_copy(EVICT_FIRST, stage + (both ? 0 : CODES_AT), both ? brick : F::codes_of(brick, p % F::QUARTERS),
+			both ? TILE_BYTES : CODE_BYTES, barrier);
+		if (begins_scales(p, first) && !both)
+			bulk_copy(EVICT_FIRST, stage + SCALES_AT, F::scales_of(brick), Scales::BYTES, barrier);
 	}
 };
 #endif
