@@ -255,18 +255,35 @@ template <class F> struct CodesOf {
 	static __device__ __forceinline__ const char *tile(const RowTile &t, int cols) {
 		return static_cast<const char *>(t.weight) + (size_t)t.index * F::bricks(cols) * F::BYTES;
 	}
-	// copy starts the copies of K block p of a row tile to a stage, and counts them at a barrier.
-	static __device__ __forceinline__ void copy(uint32_t stage, const char *tile, int p, int first, uint32_t barrier) {
-		if (F::QUARTERS == 1) {
-			bulk_copy(EVICT_FIRST, stage, tile + (size_t)p * F::BYTES, TILE_BYTES, barrier);
+	// Piece says what is copied of each row tile for a K block, if a brick has several: bytes from `from` of the tile to `to` of its part of a
+	// stage, then, if scales come by a copy of their own, those from scalesFrom.
+	struct Piece {
+		uint32_t from, to, bytes, scalesFrom;
+		bool scalesApart;
+	};
+	static __device__ __forceinline__ Piece piece(int p, int first) {
+		const uint32_t q = (unsigned)p % F::QUARTERS, brick = (unsigned)p / F::QUARTERS * F::BYTES;
+		const bool together = F::SCALES_FIRST && q == 0;
+		return {brick + (together ? 0 : F::CODES_AT + q * CODE_BYTES), together ? 0 : (uint32_t)CODES_AT,
+			(uint32_t)(together ? TILE_BYTES : CODE_BYTES), brick + F::SCALES_AT, begins_scales(p, first) && !together};
+	}
+	// copy starts the copies of K block p of N row tiles to a stage, and counts them at a barrier.
+	template <int N> static __device__ __forceinline__ void copy(
+		uint32_t stage, const char *const (&tile)[N], int p, int first, uint32_t barrier) {
+		if constexpr (F::QUARTERS == 1) {
+#pragma unroll
+			for (int i = 0; i < N; i++)
+				bulk_copy(EVICT_FIRST, stage + i * TILE_BYTES, tile[i] + (size_t)p * F::BYTES, TILE_BYTES, barrier);
 			return;
 		}
-		const char *const brick = tile + (size_t)(p / F::QUARTERS) * F::BYTES;
-		const bool both = F::SCALES_FIRST && p % F::QUARTERS == 0; // one copy
-		bulk_copy(EVICT_FIRST, stage + (both ? 0 : CODES_AT), both ? brick : F::codes_of(brick, p % F::QUARTERS),
-			both ? TILE_BYTES : CODE_BYTES, barrier);
-		if (begins_scales(p, first) && !both)
-			bulk_copy(EVICT_FIRST, stage + SCALES_AT, F::scales_of(brick), Scales::BYTES, barrier);
+		const Piece piece = CodesOf::piece(p, first);
+#pragma unroll
+		for (int i = 0; i < N; i++)
+			bulk_copy(EVICT_FIRST, stage + i * TILE_BYTES + piece.to, tile[i] + piece.from, piece.bytes, barrier);
+		if (!piece.scalesApart) return;
+#pragma unroll
+		for (int i = 0; i < N; i++)
+			bulk_copy(EVICT_FIRST, stage + i * TILE_BYTES + SCALES_AT, tile[i] + piece.scalesFrom, Scales::BYTES, barrier);
 	}
 };
 #endif

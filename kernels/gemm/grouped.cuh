@@ -208,8 +208,7 @@ template <class Op, class D, int T, int BLOCKS, class W> struct Grouped {
 				if (elect_one()) {
 					if constexpr (W::QUANTISED) {
 						mbarrier_expect(full(c.at), MINE * W::bytes(p, 0));
-#pragma unroll
-						for (int i = 0; i < MINE; i++) W::copy(to + i * W::TILE_BYTES, from[i], p, 0, full(c.at));
+						W::copy(to, from, p, 0, full(c.at));
 					} else {
 						mbarrier_expect(full(c.at), MINE * TILE_BLOCK_BYTES);
 #pragma unroll

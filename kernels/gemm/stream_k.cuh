@@ -269,9 +269,7 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 		const char *const (&from)[N], int firstTile, int p, int first, int stage) const {
 		if (elect_one()) {
 			mbarrier_expect(full(stage), N * W::bytes(p, first));
-			const uint32_t to = weights(stage) + firstTile * W::TILE_BYTES;
-#pragma unroll
-			for (int i = 0; i < N; i++) W::copy(to + i * W::TILE_BYTES, from[i], p, first, full(stage));
+			W::copy(weights(stage) + firstTile * W::TILE_BYTES, from, p, first, full(stage));
 		} else if (WARP_ARRIVALS > 1) {
 			mbarrier_arrive(full(stage));
 		}
