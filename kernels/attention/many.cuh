@@ -1,8 +1,7 @@
 // Decode attention of many rows on Hopper (attend_many.cu): blocks stay on their SMs and take units of work, the long
 // ones first, from a counter. A producer warp copies keys and values through a ring in shared memory, far ahead of the
 // warps that multiply, across the borders of units. Sums are those of attend.cu: the same warps and splits in the same
-// order. QKV has stored the rows' own keys and values: a variant with deferred RoPE had wrong results now and then
-// (notes/decode_attention.md).
+// order. The rows' own keys and values are stored before: with deferred RoPE by a kernel of its own (qkpost.cu).
 #pragma once
 #include "attention/blocks.cuh"
 #include "ptx/mbarrier.cuh"
