@@ -310,6 +310,7 @@ template <int CHUNKS> struct AttendProducer : AttendMany<CHUNKS> {
 			if (u.units) first = page(u.tile, u.begin);
 			if (u.units && lane == 0) taken = atomicAdd(attend_taken(a), 1u);
 			mbarrier_wait(shared_address(&s.unitEmpty[n % QUEUE]), n / QUEUE & 1 ^ 1);
+			__syncwarp(); // once the unit is published, this phase may end too, and a lane would wait for the one after
 			if (lane == 0) s.units[n % QUEUE] = u;
 			if (!u.units) {
 				bring_ahead(a.ahead, blockIdx.x);
