@@ -8,9 +8,17 @@
 #include "attention/splits.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/mma.cuh"
+#include "ptx/pdl.cuh"
+#include "ptx/tagged.cuh"
 
 struct AttendDeferredArgs : AttendArgs {
 	QKPostArgs post;
+};
+
+// AttendTaggedArgs are those of one row whose q, k and v come as tagged values, float32 [q, k, v][heads][dim], and whose
+// results go so, in pairs of bfloat16.
+struct AttendTaggedArgs : AttendDeferredArgs {
+	Tags tags;
 };
 
 // AttendOwnHeads does the post-processing in a block of ALL warps, for heads of size DIM, or ANY up to it. With
@@ -19,6 +27,8 @@ template <int DIM, bool ANY, int ALL, class Args> struct AttendOwnHeads {
 	static constexpr bool DEFERRED = false;
 
 	__device__ __forceinline__ AttendOwnHeads(const Args &, const AttendTile &, bool) {}
+	// wait returns when q, k and v of the row can be read.
+	__device__ __forceinline__ void wait() const { pdl_wait(); }
 	__device__ __forceinline__ void prefetch() const {}
 	__device__ __forceinline__ void process() const {}
 	__device__ __forceinline__ const uint16_t *queries() const { return nullptr; }
@@ -48,6 +58,7 @@ template <int DIM, bool ANY, int ALL> struct AttendOwnHeads<DIM, ANY, ALL, Atten
 		__shared__ __align__(16) uint16_t all[(ENTRIES + 2) * DIM];
 		return all;
 	}
+	__device__ __forceinline__ void wait() const { pdl_wait(); }
 	__device__ __forceinline__ const uint16_t *queries() const { return processed; }
 	__device__ __forceinline__ const uint16_t *key() const { return processed + ENTRIES * DIM; }
 	__device__ __forceinline__ const uint16_t *value() const { return processed + (ENTRIES + 1) * DIM; }
@@ -80,15 +91,22 @@ template <int DIM, bool ANY, int ALL> struct AttendOwnHeads<DIM, ANY, ALL, Atten
 	// process handles one head per warp at a time. Of several blocks with the same KV head, one
 	// stores k and v in the pool.
 	__device__ __forceinline__ void process() const {
+		process([&](Post &x, int i, int of, int lane) {
+			const int dim = ANY ? a.dim : DIM;
+			const float *q = a.q + ((size_t)tile.row * a.heads + of) * dim,
+						*kv = a.kv + ((size_t)tile.row * 2 * a.kvHeads + of - a.heads) * dim;
+			x.load(a, i < tile.group ? q : kv, lane);
+		});
+	}
+	// The same; load(x, i, of, lane) loads the lane's part of the block's i-th head, number `of` of all.
+	template <class Load> __device__ __forceinline__ void process(Load load) const {
 		const int lane = threadIdx.x % 32, dim = ANY ? a.dim : DIM;
 		const bool stores = tile.head == tile.kvHead * args.group;
 #pragma unroll 1
 		for (int i = threadIdx.x / 32; i < heads; i += ALL) {
 			const int of = number(i);
-			const float *q = a.q + ((size_t)tile.row * a.heads + of) * dim,
-						*kv = a.kv + ((size_t)tile.row * 2 * a.kvHeads + of - a.heads) * dim;
 			Post x;
-			x.load(a, i < tile.group ? q : kv, lane);
+			load(x, i, of, lane);
 			x.look_up(a, kind(i), of, tile.last, lane);
 			x.apply(a, kind(i), lane);
 			uint16_t *to = processed + (i < tile.group ? i : ENTRIES + i - tile.group) * DIM;
@@ -104,5 +122,31 @@ template <int DIM, bool ANY, int ALL> struct AttendOwnHeads<DIM, ANY, ALL, Atten
 			if (ANY) // products read whole rows
 				for (int e = dim + lane; e < DIM; e += 32) to[e] = 0;
 		}
+	}
+};
+
+// The same where q, k and v come as tagged values.
+template <int DIM, bool ANY, int ALL>
+struct AttendOwnHeads<DIM, ANY, ALL, AttendTaggedArgs> : AttendOwnHeads<DIM, ANY, ALL, AttendDeferredArgs> {
+	using Base = AttendOwnHeads<DIM, ANY, ALL, AttendDeferredArgs>;
+	static_assert(!ANY && DIM % 64 == 0, "lanes have whole pairs");
+	const uint64_t *const in;
+	const uint32_t tag;
+
+	__device__ __forceinline__ AttendOwnHeads(const AttendTaggedArgs &args, const AttendTile &tile, bool newest)
+		: Base(args, tile, newest), in(args.tags.in), tag(args.tags.base() + args.tags.taken) {}
+	__device__ __forceinline__ void wait() const {}
+	__device__ __forceinline__ void process() const {
+		Base::process([&](typename Base::Post &x, int, int of, int lane) {
+			constexpr int N = DIM / 32;
+			uint64_t v[N];
+#pragma unroll
+			for (int n = 0; n < N; n++) v[n] = look_tagged(in + of * DIM + lane + 32 * n);
+#pragma unroll
+			for (int n = 0; n < N; n++) {
+				const float y = __uint_as_float(await_tagged(v[n], in + of * DIM + lane + 32 * n, tag));
+				(n < N / 2 ? x.low[n] : x.high[n - N / 2]) = y;
+			}
+		});
 	}
 };
