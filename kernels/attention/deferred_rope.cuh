@@ -90,24 +90,23 @@ template <int DIM, bool ANY, int ALL> struct AttendOwnHeads<DIM, ANY, ALL, Atten
 
 	// process handles one head per warp at a time. Of several blocks with the same KV head, one
 	// stores k and v in the pool.
-	__device__ __forceinline__ void process() const {
-		process([&](Post &x, int i, int of, int lane) {
-			const int dim = ANY ? a.dim : DIM;
-			const float *q = a.q + ((size_t)tile.row * a.heads + of) * dim,
-						*kv = a.kv + ((size_t)tile.row * 2 * a.kvHeads + of - a.heads) * dim;
-			x.load(a, i < tile.group ? q : kv, lane);
-		});
+	__device__ __forceinline__ void process() const { process_by(*this); }
+	// load loads the lane's part of head `of`, which QKV left at `from`, and looks up its constants.
+	__device__ __forceinline__ void load(Post &x, const float *from, int kind, int of, int lane) const {
+		x.load(a, from, lane);
+		x.look_up(a, kind, of, tile.last, lane);
 	}
-	// The same; load(x, i, of, lane) loads the lane's part of the block's i-th head, number `of` of all.
-	template <class Load> __device__ __forceinline__ void process(Load load) const {
+	// The same with another one's load.
+	template <class Own> __device__ __forceinline__ void process_by(const Own &own) const {
 		const int lane = threadIdx.x % 32, dim = ANY ? a.dim : DIM;
 		const bool stores = tile.head == tile.kvHead * args.group;
 #pragma unroll 1
 		for (int i = threadIdx.x / 32; i < heads; i += ALL) {
 			const int of = number(i);
+			const float *q = a.q + ((size_t)tile.row * a.heads + of) * dim,
+						*kv = a.kv + ((size_t)tile.row * 2 * a.kvHeads + of - a.heads) * dim;
 			Post x;
-			load(x, i, of, lane);
-			x.look_up(a, kind(i), of, tile.last, lane);
+			own.load(x, i < tile.group ? q : kv, kind(i), of, lane);
 			x.apply(a, kind(i), lane);
 			uint16_t *to = processed + (i < tile.group ? i : ENTRIES + i - tile.group) * DIM;
 			uint16_t *pool = static_cast<uint16_t *>(a.pool) + pool_index(of);
@@ -136,17 +135,18 @@ struct AttendOwnHeads<DIM, ANY, ALL, AttendTaggedArgs> : AttendOwnHeads<DIM, ANY
 	__device__ __forceinline__ AttendOwnHeads(const AttendTaggedArgs &args, const AttendTile &tile, bool newest)
 		: Base(args, tile, newest), in(args.tags.in), tag(args.tags.base() + args.tags.taken) {}
 	__device__ __forceinline__ void wait() const {}
-	__device__ __forceinline__ void process() const {
-		Base::process([&](typename Base::Post &x, int, int of, int lane) {
-			constexpr int N = DIM / 32;
-			uint64_t v[N];
+	__device__ __forceinline__ void process() const { Base::process_by(*this); }
+	// load looks constants up first: they arrive while it waits for the values.
+	__device__ __forceinline__ void load(typename Base::Post &x, const float *, int kind, int of, int lane) const {
+		constexpr int N = DIM / 32;
+		x.look_up(this->a, kind, of, this->tile.last, lane);
+		uint64_t v[N];
 #pragma unroll
-			for (int n = 0; n < N; n++) v[n] = look_tagged(in + of * DIM + lane + 32 * n);
+		for (int n = 0; n < N; n++) v[n] = look_tagged(in + of * DIM + lane + 32 * n);
 #pragma unroll
-			for (int n = 0; n < N; n++) {
-				const float y = __uint_as_float(await_tagged(v[n], in + of * DIM + lane + 32 * n, tag));
-				(n < N / 2 ? x.low[n] : x.high[n - N / 2]) = y;
-			}
-		});
+		for (int n = 0; n < N; n++) {
+			const float y = __uint_as_float(await_tagged(v[n], in + of * DIM + lane + 32 * n, tag));
+			(n < N / 2 ? x.low[n] : x.high[n - N / 2]) = y;
+		}
 	}
 };
