@@ -37,15 +37,15 @@ func TagBytes(values int) int64 { return 8 * int64(values) }
 const tagColumns = 64
 
 // CanTag reports whether there are kernels of a product over these weights, with a norm or without, that take and give
-// tagged values: over bfloat16, whole blocks of rows and columns, and rows that fit in a block's memory.
+// tagged values: over bfloat16, whole blocks of columns, and rows that fit in a block's memory. All results of a layer are
+// the columns of another weight.
 func CanTag(normed bool, weights ...Weight) bool {
 	bytes := 4
 	if normed {
 		bytes = 8 // beside the norm
 	}
 	for _, w := range weights {
-		if w.DType != BF16 || !w.Order.IsZero() || w.Rows%tileRows != 0 || w.Cols%tagColumns != 0 ||
-			bytes*w.Cols > gemvShared {
+		if w.DType != BF16 || !w.Order.IsZero() || w.Cols%tagColumns != 0 || bytes*w.Cols > gemvShared {
 			return false
 		}
 	}

@@ -10,7 +10,7 @@ func TestCanTag(t *testing.T) {
 		normed     bool
 		want       bool
 	}{{32, 64, BF16, true, true}, {32, 64, F16, true, false}, {32, 64, F32, true, false}, {32, 64, Q8_0, true, false},
-		{40, 64, BF16, true, false}, {32, 96, BF16, false, false},
+		{40, 64, BF16, true, true}, {32, 96, BF16, false, false},
 		{16, 12032, BF16, true, true}, {16, 12096, BF16, true, false}, {16, 24064, BF16, false, true},
 		{16, 24128, BF16, false, false}} {
 		w := Weight{DType: test.dtype, Rows: test.rows, Cols: test.cols}

@@ -145,7 +145,7 @@ func (d *tagDevice) run(op device.Op) {
 // families of which passes of one row have tagged values.
 func taggedConfigs() map[string]model.Config {
 	biased, normed := tagConfig(), tagConfig()
-	biased.Bias, biased.TiedHead = true, false
+	biased.Bias, biased.TiedHead, biased.Vocab = true, false, 250
 	normed.HeadNorms, normed.OutputBias, normed.HeadDim = true, true, 128
 	return map[string]model.Config{"plain": tagConfig(), "biases": biased, "norms of heads": normed}
 }
@@ -207,7 +207,7 @@ func TestTaggedAttentionPreparesHeads(t *testing.T) {
 func TestOtherModelsHaveNoTags(t *testing.T) {
 	for i, change := range []func(c *model.Config){
 		func(c *model.Config) { c.HeadDim = 32 }, func(c *model.Config) { c.Hidden = 160 },
-		func(c *model.Config) { c.Inner = 96 }, func(c *model.Config) { c.Vocab = 250 },
+		func(c *model.Config) { c.Inner = 96 },
 		func(c *model.Config) { c.NormsAfter = true }, func(c *model.Config) { c.WidthNorms = true },
 		func(c *model.Config) { c.Sinks = true }, func(c *model.Config) { c.ScoreCap = 50 },
 		func(c *model.Config) {
