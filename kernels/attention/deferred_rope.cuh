@@ -138,15 +138,18 @@ struct AttendOwnHeads<DIM, ANY, ALL, AttendTaggedArgs> : AttendOwnHeads<DIM, ANY
 	__device__ __forceinline__ void process() const { Base::process_by(*this); }
 	// load looks constants up first: they arrive while it waits for the values.
 	__device__ __forceinline__ void load(typename Base::Post &x, const float *, int kind, int of, int lane) const {
-		constexpr int N = DIM / 32;
+		constexpr int N = DIM / 64; // pairs of a lane
 		x.look_up(this->a, kind, of, this->tile.last, lane);
-		uint64_t v[N];
+		const uint64_t *const at = in + of * DIM + lane;
+		uint64_t low[N], high[N];
 #pragma unroll
-		for (int n = 0; n < N; n++) v[n] = look_tagged(in + of * DIM + lane + 32 * n);
+		for (int n = 0; n < N; n++) low[n] = look_tagged(at + 32 * n), high[n] = look_tagged(at + DIM / 2 + 32 * n);
 #pragma unroll
-		for (int n = 0; n < N; n++) {
-			const float y = __uint_as_float(await_tagged(v[n], in + of * DIM + lane + 32 * n, tag));
-			(n < N / 2 ? x.low[n] : x.high[n - N / 2]) = y;
+		for (int n = 0; n < Base::Post::PAIRS; n++) {
+			x.low[n] = x.high[n] = 0;
+			if (n >= N) continue;
+			x.low[n] = __uint_as_float(await_tagged(low[n], at + 32 * n, tag));
+			x.high[n] = __uint_as_float(await_tagged(high[n], at + DIM / 2 + 32 * n, tag));
 		}
 	}
 };

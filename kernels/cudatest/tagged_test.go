@@ -22,11 +22,11 @@ type taggedShape struct {
 // taggedShapes have K blocks for some warps, for all, and several for each; one head of q for each of k or seven; one
 // split of keys and values or several; and gates with persistent blocks (qwen2.5-0.5b on 132 SMs).
 var taggedShapes = []taggedShape{
-	{hidden: 128, inner: 192, heads: 4, kvHeads: 2, dim: 64, layers: 3, vocab: 512},
+	{hidden: 128, inner: 192, heads: 4, kvHeads: 2, dim: 64, layers: 3, vocab: 512, normed: true},
 	{hidden: 896, inner: 4864, heads: 14, kvHeads: 2, dim: 64, layers: 2, vocab: 4096, biased: true},
 	{hidden: 2560, inner: 2432, heads: 32, kvHeads: 8, dim: 128, layers: 2, vocab: 4096, normed: true},
 	{hidden: 4096, inner: 2752, heads: 8, kvHeads: 8, dim: 128, layers: 2, vocab: 4096, outputBias: true},
-	{hidden: 1024, inner: 24064, heads: 16, kvHeads: 16, dim: 64, layers: 1, vocab: 1024},
+	{hidden: 1024, inner: 24064, heads: 16, kvHeads: 16, dim: 64, layers: 1, vocab: 1024, biased: true, normed: true},
 }
 
 const taggedContext = 512
