@@ -110,6 +110,7 @@ type tagDevice struct {
 	pass   int
 	tags   map[device.Buffer]int  // of each buffer's values
 	unread map[device.Buffer]bool // values that nobody has taken
+	began  bool                   // whether the op before has begun the pass
 }
 
 func (d *tagDevice) take(op device.Op, b device.Buffer, tag int) {
@@ -124,7 +125,10 @@ func (d *tagDevice) take(op device.Op, b device.Buffer, tag int) {
 func (d *tagDevice) run(op device.Op) {
 	d.t.Helper()
 	t := tagsOf(op)
-	if _, ok := op.(kernels.Embed); ok {
+	if t.First != d.began && !t.Pass.IsZero() {
+		d.t.Fatalf("%s waits for the op before: %t, after the first one of a pass: %t", op.Kernel(), t.First, d.began)
+	}
+	if _, d.began = op.(kernels.Embed); d.began {
 		d.pass += 1024
 	}
 	if !t.In.IsZero() {
@@ -157,7 +161,8 @@ func TestTaggedValuesFollowThePass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newTagRig(t, c, "", "", kernels.BF16, model.LookupDrafter)
 			d := &tagDevice{t: t, tags: map[device.Buffer]int{}, unread: map[device.Buffer]bool{}}
-			for _, s := range []model.Shape{{Rows: 1, Samples: 1}, {Rows: 1}, {Rows: 2, Samples: 2}, {Rows: 1, Samples: 1},
+			for _, s := range []model.Shape{{Rows: 1, Samples: 1}, {Rows: 1}, {Rows: 2}, {Rows: 2, Samples: 2},
+				{Rows: 1, Samples: 1},
 				{Rows: 5, Samples: 1, Class: kernels.Prefill}, {Rows: 1, Samples: 1, Class: kernels.Prefill},
 				{Rows: 1, Samples: 1, Apart: true}, {Rows: 4, Samples: 4, Queries: 4}, {Rows: 1, Samples: 1}} {
 				ops := r.ops(s)
