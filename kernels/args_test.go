@@ -55,6 +55,7 @@ var arguments = []argument{
 	{cpp: "ExpertSumArgs", mirror: expertSumArgs{}},
 	{cpp: "ExpertSumSpreadArgs", mirror: expertSumSpreadArgs{}},
 	{cpp: "FillArgs", mirror: fillArgs{}},
+	{cpp: "EmbedTaggedArgs", mirror: embedTaggedArgs{}},
 	{cpp: "GateUpArgs", mirror: gateUpArgs{}},
 	{cpp: "GatherArgs", mirror: gatherArgs{}},
 	{cpp: "GivenArgs", mirror: givenArgs{}, rename: "t:T"},
@@ -105,6 +106,11 @@ var arguments = []argument{
 	{cpp: "StreamKArgs<GateUp>", mirror: streamKArgs[gateUpArgs]{}},
 	{cpp: "StreamKArgs<Projection>", mirror: streamKArgs[projectionArgs]{}},
 	{cpp: "StreamKArgs<QKV>", mirror: streamKArgs[qkvArgs]{}},
+	{cpp: "TaggedArgs<GateUp>", mirror: taggedArgs[gateUpArgs]{}},
+	{cpp: "TaggedArgs<Head>", mirror: taggedArgs[headArgs]{}},
+	{cpp: "TaggedArgs<Projection>", mirror: taggedArgs[projectionArgs]{}},
+	{cpp: "TaggedArgs<QKVApart>", mirror: taggedArgs[qkvArgs]{}},
+	{cpp: "Tags", mirror: tagsArgs{}},
 	{cpp: "VectorArgs", mirror: vectorArgs{}},
 	{cpp: "WidthNormsArgs", mirror: widthNormsArgs{}},
 	{cpp: "WgmmaArgs<GateUp>", mirror: wgmmaArgs[gateUpArgs]{}, sm90: true},
@@ -159,6 +165,7 @@ func layout() string {
 		reflect.TypeOf(attendLogitsArgs[attendDeferredArgs]{}).Size())
 	fmt.Fprintf(&b, "REEL_SIZE(AttendSpreadArgs<AttendDeferredArgs>, %d);\n",
 		reflect.TypeOf(attendSpreadArgs[attendDeferredArgs]{}).Size())
+	fmt.Fprintf(&b, "REEL_SIZE(AttendTaggedArgs, %d);\n", reflect.TypeOf(attendTaggedArgs{}).Size())
 	fmt.Fprintf(&b, "REEL_SIZE(AttendFromArgs, %d);\n", reflect.TypeOf(attendFromArgs{}).Size())
 	fmt.Fprintf(&b, "static_assert(sizeof(AttendArgs) == %d, \"post and earliest follow the base\");\n", deferred.Field(1).Offset)
 	fmt.Fprintf(&b, "\n#ifdef __CUDA_ARCH_FEAT_SM90_ALL%s#endif\n", sm90.String())

@@ -1,5 +1,6 @@
 #include "gemm/formats.cuh"
 #include "ptx/pdl.cuh"
+#include "ptx/tagged.cuh"
 
 struct EmbedArgs {
 	const uint4 *table;   // packed [vocab][hidden]
@@ -10,22 +11,47 @@ struct EmbedArgs {
 	int32_t unused;
 };
 
-// embed: X[t] = scale Table[token[t]]. A block is a row; a thread takes four columns.
-template <class D> __device__ __forceinline__ void embed(const EmbedArgs &a) {
-	pdl_begin();
-	const int token = min(max(a.token[blockIdx.x], 0), a.vocab - 1), row = token % 16;
+// embed_row passes the columns of row t, four from column 4i on, to put(i, v).
+template <class D, class Put> __device__ __forceinline__ void embed_row(const EmbedArgs &a, uint32_t t, Put put) {
+	const int token = min(max(a.token[t], 0), a.vocab - 1), row = token % 16;
 	const uint2 *tile = reinterpret_cast<const uint2 *>(a.table + (size_t)(token / 16) * (a.hidden / MMA_K) * 32);
-	float4 *x = reinterpret_cast<float4 *>(a.x + (size_t)blockIdx.x * a.hidden);
 	for (int i = threadIdx.x; i < a.hidden / 4; i += blockDim.x) {
 		// Registers {row, row+8} of columns 0 1, then of columns 2 3.
 		const uint2 *lane = tile + ((size_t)(i / 4) * 32 + row % 8 * 4 + i % 4) * 2;
 		uint32_t low = row < 8 ? lane[0].x : lane[0].y, high = row < 8 ? lane[1].x : lane[1].y;
-		x[i] = times({D::low(low), D::high(low), D::low(high), D::high(high)}, {a.scale, a.scale, a.scale, a.scale});
+		put(i, times({D::low(low), D::high(low), D::low(high), D::high(high)}, {a.scale, a.scale, a.scale, a.scale}));
 	}
+}
+
+// embed: X[t] = scale Table[token[t]]. A block is a row; a thread takes four columns.
+template <class D> __device__ __forceinline__ void embed(const EmbedArgs &a) {
+	pdl_begin();
+	embed_row<D>(a, blockIdx.x, [&](int i, const float4 &v) {
+		reinterpret_cast<float4 *>(a.x + (size_t)blockIdx.x * a.hidden)[i] = v;
+	});
 }
 
 extern "C" __global__ void reel_embed_bf16(const __grid_constant__ EmbedArgs a) { embed<BF16>(a); }
 extern "C" __global__ void reel_embed_f16(const __grid_constant__ EmbedArgs a) { embed<F16>(a); }
+
+struct EmbedTaggedArgs {
+	EmbedArgs of;
+	Tags tags;
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// The same of one row, which begins a pass whose values are tagged (ptx/tagged.cuh), in one block.
+extern "C" __global__ void reel_embed_bf16_tagged(const __grid_constant__ EmbedTaggedArgs a) {
+	pdl_begin();
+	const uint32_t base = a.tags.base() + TAGS_OF_PASS, tag = base + a.tags.given;
+	embed_row<BF16>(a.of, 0, [&](int i, const float4 &v) {
+		uint64_t *const to = a.tags.out + 4 * i;
+		put_tagged(to, v.x, tag), put_tagged(to + 1, v.y, tag), put_tagged(to + 2, v.z, tag), put_tagged(to + 3, v.w, tag);
+	});
+	__syncthreads(); // all threads have read the number
+	if (threadIdx.x == 0) *a.tags.pass = base;
+}
+#endif
 
 // The same of quantised rows, which are decoded as the reference does. A thread takes the 16 columns that a lane has of
 // a quarter of a brick.

@@ -362,6 +362,10 @@ REEL_FIELD(FillArgs, n, 8);
 REEL_FIELD(FillArgs, value, 16);
 REEL_FIELD(FillArgs, pad, 20);
 
+REEL_SIZE(EmbedTaggedArgs, 80);
+REEL_FIELD(EmbedTaggedArgs, of, 0);
+REEL_FIELD(EmbedTaggedArgs, tags, 40);
+
 REEL_SIZE(GateUpArgs, 80);
 REEL_FIELD(GateUpArgs, gate, 0);
 REEL_FIELD(GateUpArgs, up, 8);
@@ -883,6 +887,31 @@ REEL_FIELD(StreamKArgs<QKV>, partials, 200);
 REEL_FIELD(StreamKArgs<QKV>, arrivals, 208);
 REEL_FIELD(StreamKArgs<QKV>, plan, 216);
 
+REEL_SIZE(TaggedArgs<GateUp>, 120);
+REEL_FIELD(TaggedArgs<GateUp>, op, 0);
+REEL_FIELD(TaggedArgs<GateUp>, tags, 80);
+
+REEL_SIZE(TaggedArgs<Head>, 104);
+REEL_FIELD(TaggedArgs<Head>, op, 0);
+REEL_FIELD(TaggedArgs<Head>, tags, 64);
+
+REEL_SIZE(TaggedArgs<Projection>, 120);
+REEL_FIELD(TaggedArgs<Projection>, op, 0);
+REEL_FIELD(TaggedArgs<Projection>, tags, 80);
+
+REEL_SIZE(TaggedArgs<QKVApart>, 184);
+REEL_FIELD(TaggedArgs<QKVApart>, op, 0);
+REEL_FIELD(TaggedArgs<QKVApart>, tags, 144);
+
+REEL_SIZE(Tags, 40);
+REEL_FIELD(Tags, pass, 0);
+REEL_FIELD(Tags, in, 8);
+REEL_FIELD(Tags, out, 16);
+REEL_FIELD(Tags, taken, 24);
+REEL_FIELD(Tags, given, 28);
+REEL_FIELD(Tags, first, 32);
+REEL_FIELD(Tags, unused, 36);
+
 REEL_SIZE(VectorArgs, 88);
 REEL_FIELD(VectorArgs, x, 0);
 REEL_FIELD(VectorArgs, index, 8);
@@ -910,6 +939,7 @@ REEL_FIELD(WidthNormsArgs, eps, 36);
 REEL_SIZE(AttendDeferredArgs, 312);
 REEL_SIZE(AttendLogitsArgs<AttendDeferredArgs>, 328);
 REEL_SIZE(AttendSpreadArgs<AttendDeferredArgs>, 448);
+REEL_SIZE(AttendTaggedArgs, 352);
 REEL_SIZE(AttendFromArgs, 208);
 static_assert(sizeof(AttendArgs) == 200, "post and earliest follow the base");
 

@@ -49,6 +49,7 @@
 #include "gemm/skinny.cuh"
 #include "gemm/spread.cuh"
 #include "gemm/stream_k.cuh"
+#include "gemm/tagged.cuh"
 #include "gemm/tiled.cuh"
 #include "gemm/wgmma.cuh"
 #include "gemm/whole.cuh"
@@ -69,6 +70,10 @@
 #define REEL_STREAM_K(name, Op, D, T, STAGES)                                                            \
 	REEL_KERNEL(name, (StreamK<Op, D, T, STAGES>::THREADS), 1, (stream_k<Op, D, T, STAGES>(a)), \
 	            const __grid_constant__ StreamKArgs<Op> a)
+// The kernel of one row that takes and gives tagged values.
+#define REEL_TAGGED(name, Op, U)                                                            \
+	REEL_KERNEL(name##_tagged, FEW_ROWS_THREADS, 2, (gemv_tagged<Op, U>(a)), \
+	            const __grid_constant__ TaggedArgs<Op> a)
 // The kernel of whole output tiles, for long prompts.
 #define REEL_WHOLE(name, Op, D)                                                              \
 	REEL_KERNEL(name##_whole192, (Whole<Op, D, 192, 3>::THREADS), 1, (whole<Op, D, 192, 3>(a)), \
@@ -97,6 +102,7 @@
 #define REEL_WGMMA(name, Op, D, M, G, T)
 #define REEL_MANY(name, Op, D, T, ROWS, WEIGHTS)
 #define REEL_STREAM_K(name, Op, D, T, STAGES)
+#define REEL_TAGGED(name, Op, U)
 #define REEL_WHOLE(name, Op, D)
 #define REEL_STREAM_K_CODES(name, Op, F, T)
 #define REEL_CODES_RING8(format, F, name, Op)

@@ -1,0 +1,26 @@
+//nolint:unused // Only builds with the tag cuda set the fields.
+package kernels
+
+// tagsArgs mirrors Tags of ptx/tagged.cuh.
+type tagsArgs struct {
+	pass, in, out          uint64
+	taken, given, first, _ int32
+}
+
+// taggedArgs mirrors TaggedArgs of gemm/tagged.cuh.
+type taggedArgs[T any] struct {
+	op   T
+	tags tagsArgs
+}
+
+// attendTaggedArgs mirrors AttendTaggedArgs, which has attendDeferredArgs as its base.
+type attendTaggedArgs struct {
+	deferred attendDeferredArgs
+	tags     tagsArgs
+}
+
+// embedTaggedArgs mirrors EmbedTaggedArgs of embed.cu.
+type embedTaggedArgs struct {
+	of   embedArgs
+	tags tagsArgs
+}
