@@ -54,7 +54,7 @@ func (r *rig) longest(rows int) error {
 	if err := r.write(kernels.Step{}); err != nil {
 		return err
 	}
-	ops, err := r.ops(pass{phase: "prefill", rows: rows})
+	ops, err := r.ops(pass{phase: "prefill", rows: rows}, false)
 	if err != nil {
 		return err
 	}
