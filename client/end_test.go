@@ -183,6 +183,25 @@ func TestGeneratorsErrorEndsOnlyItsRequest(t *testing.T) {
 	}
 }
 
+// A generator that falls asleep says so and closes, perhaps while a question is being written.
+func TestDrainingWhileAsking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, theirs := raw(t)
+		failed := make(chan error, 1)
+		go func() {
+			_, err := c.Status(t.Context())
+			failed <- err
+		}()
+		synctest.Wait() // until nobody reads the question
+		sendRaw(theirs, protocol.Errorf(protocol.CodeDraining, "connect again", "it stops"))
+		theirs.Close()
+		var reported *Error
+		if err := <-failed; !errors.As(err, &reported) || reported.Code != protocol.CodeDraining {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 func TestDropMidStream(t *testing.T) {
 	c, _ := connect(t, fakegen.Script{Ending: fakegen.Drop})
 	text, err := collect(t.Context(), c, Request{Prompt: "one two"})

@@ -132,11 +132,13 @@ func (c *Client) deliver(s *stream, message any) {
 }
 
 // answer gives reply to the oldest question. An error that answers none, or after
-// which the generator closes, is kept as the reason for the connection's end.
+// which the generator closes, is kept as the reason for the connection's end. So is
+// draining: if nobody asked for it, the question that it meets here may be unwritten.
 func (c *Client) answer(reply any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if reported, ok := reply.(*Error); ok && (reported.Closes() || len(c.questions) == 0) {
+	if reported, ok := reply.(*Error); ok &&
+		(reported.Closes() || reported.Code == protocol.CodeDraining || len(c.questions) == 0) {
 		c.reported = reported
 	}
 	if len(c.questions) == 0 {
