@@ -69,12 +69,12 @@ func TestKilledClients(t *testing.T) {
 
 	g := afterKilledClients(t)
 	before := untouched.goroutines()
-	// The runtime may have goroutines of its own for a moment, as after a collection. A look ends the generator, so the
-	// next one is at another.
-	for look := 1; g.goroutines() > before; look++ {
+	// The connection that asked for the status may not have ended: it has two. The runtime may have goroutines of its own
+	// for a moment, as after a collection. A look ends the generator, so the next one is at another.
+	for look := 1; g.goroutines() > before+2; look++ {
 		if look == 3 {
-			t.Fatalf("each of %d generators has more than %d goroutines, as after one killed client: %s", look, before,
-				g.stderr.String())
+			t.Fatalf("each of %d generators has more than %d goroutines and two, as after one killed client: %s", look,
+				before, g.stderr.String())
 		}
 		g = afterKilledClients(t)
 	}
@@ -93,7 +93,7 @@ func afterKilledClients(t *testing.T) *generator {
 	}
 	g.quiet()
 	g.eventually("descriptors are back", func() bool { return g.entries("fd") <= descriptors })
-	if n := g.entries("task"); n > threads+4 { // Go keeps threads, and starts another when one blocks
+	if n := g.entries("task"); n > threads+8 { // Go keeps threads, and starts another when one blocks
 		t.Errorf("%d threads, %d before", n, threads)
 	}
 	s := g.status()

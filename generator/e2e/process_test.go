@@ -252,6 +252,7 @@ func entriesOf(pid int, folder string) (int, error) {
 // are not the runtime's own.
 func (g *generator) goroutines() int {
 	g.t.Helper()
+	g.eventually("the weights have been read again, in the background", func() bool { return g.status().Identity != "" })
 	g.signal(syscall.SIGQUIT)
 	g.wantExit(2)
 	n := 0

@@ -125,9 +125,11 @@ func TestAnotherUserFindsPlaceAndPages(t *testing.T) {
 		hog, h := b.submit(long)
 		<-hog.first
 		hogs := []Handle{h}
-		for range 8 {
-			_, h := b.submit(long)
-			hogs = append(hogs, h)
+		for i := range 8 {
+			next, h := b.submit(long)
+			if hogs = append(hogs, h); i == 0 && !guarded {
+				<-next.first // the other half of the pages is taken
+			}
 		}
 		for range 3 {
 			s, _ := b.submit(Request{Tokens: []int32{1, 2, 3}, MaxTokens: 4, User: User{UID: 2}})
