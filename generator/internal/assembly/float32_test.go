@@ -25,7 +25,7 @@ func hasExperts(t *testing.T, dir string) bool {
 	return c.Experts != nil
 }
 
-// inFloat32 returns a copy of the checkpoint in dir whose tensors in bfloat16 are float32.
+// inFloat32 copies the checkpoint in dir, with float32 in place of bfloat16, and returns where the copy is.
 func inFloat32(t *testing.T, dir string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), filepath.Base(dir))

@@ -85,8 +85,8 @@ type standing struct{ stood, drafted, cached int }
 // share returns the share of drafts that stood.
 func (n standing) share() float64 { return float64(n.stood) / float64(n.drafted) }
 
-// standing runs requests, n at a time, whose pages move on the device if moving is set. A step that waits for a move has
-// no drafts, and how many do is a matter of time.
+// standing runs requests, n at a time, and with moving has their pages moved on the device meanwhile. A step that waits
+// for a move has no drafts, and how many steps do so is a matter of time.
 func (b *testEngine) standing(requests []Request, n int, moving bool) (sum standing) {
 	b.t.Helper()
 	for ; len(requests) > 0; requests = requests[min(n, len(requests)):] {

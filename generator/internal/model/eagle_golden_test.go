@@ -53,8 +53,8 @@ type eagleGolden struct {
 	Drafts [][]int32 `json:"drafts"`
 }
 
-// eagleRunner returns a runner with an EAGLE-3 head, whose config is changed first, and the reference. as makes the
-// weights what the model reads.
+// eagleRunner returns a runner with an EAGLE-3 head, and the reference. Before they are loaded, as wraps the weights of
+// both, and change changes the head's config.
 func eagleRunner(t *testing.T, dev device.Device, name string, kv kernels.DType, as func(model.Tensors) model.Tensors,
 	change func(e *model.Eagle)) (*runner, eagleGolden) {
 	t.Helper()

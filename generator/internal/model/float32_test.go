@@ -9,12 +9,13 @@ import (
 	"reel.internal/reel/generator/internal/weights"
 	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/vec"
 )
 
 // Products over weights in bfloat16 round activations to bfloat16. So a comparison with float32 that wants more than 3
 // digits takes the values of the weights in float32, where nothing is rounded.
 
-// inFloat32 are tensors whose matrices in bfloat16 are float32.
+// inFloat32 hands out tensors in bfloat16 with the same values in float32.
 type inFloat32 struct{ model.Tensors }
 
 func (w inFloat32) Tensor(name string) (weights.Tensor, error) {
@@ -43,8 +44,8 @@ func checkpointInFloat32(t testing.TB, name string) (model.Config, model.Tensors
 	}
 	c, w := checkpointAs(t, name, widened)
 	if c.EmbeddingRoot && embedding.DType == weights.BF16 {
-		bits := math.Float32bits(float32(math.Sqrt(float64(c.Hidden))))
-		c.EmbeddingRoot, c.EmbeddingScale = false, math.Float32frombits((bits+1<<15)>>16<<16)
+		root := vec.NearestBF16(float32(math.Sqrt(float64(c.Hidden))))
+		c.EmbeddingRoot, c.EmbeddingScale = false, vec.BF16(root)
 	}
 	return c, w
 }
@@ -53,8 +54,8 @@ func asTheyAre(w model.Tensors) model.Tensors { return w }
 
 // equalsInBFloat16 compares a model with count golden prompts in dir, of transformers in float32: logits after a prompt
 // are within 2e-2 relative, and chunks of any size give the same bits. After the tokens of transformers the next token is
-// the same if its margin exceeds three times the largest error of a logit. A row whose experts nearly tie may choose
-// others than in float32: that may change the logits of two of five prompts, and one in twenty of the tokens.
+// the same if its margin is more than three times the largest error of a logit. Where two experts nearly tie, a row may
+// choose another one than in float32: that may change the logits of two of five prompts, and one in twenty of the tokens.
 func equalsInBFloat16(t *testing.T, dev device.Device, m *model.Model, dir string, count int, kv kernels.DType) {
 	t.Helper()
 	f := forced{t: t, d: dev, m: m, kv: kv, mayTie: m.Config.Experts != nil}

@@ -31,7 +31,7 @@ type writeQueue struct {
 	changed  sync.Cond // frames were queued, or closing was set
 	drained  sync.Cond // unsent bytes have become fewer, or closing was set
 	queued   []byte    // not yet taken by the writer
-	begun    int       // bytes of queued whose first frame the kernel took in part: the client waits for its rest
+	begun    int       // the first bytes of queued, which a cut keeps: the client has the beginning of their first frame
 	spare    []byte    // an empty buffer to queue into
 	writing  int       // bytes that the writer took and the kernel has not
 	closing  bool      // add drops frames; queued bytes are still written

@@ -34,10 +34,12 @@ TEXTS, TOKENS, VECTORS = map(list, zip(*golden()))
 
 class Embeddings(Case):
     def same(self, got, want):
+        """Fails unless the vectors of length 1 got are those of want, but for what the generator rounds: its products
+        with weights in bfloat16 round their activations, and want was computed in float32."""
         self.assertEqual(len(got), len(want))
         for g, w in zip(got, want):
             self.assertEqual(len(g), len(w))
-            self.assertLess(max(abs(a - b) for a, b in zip(g, w)), 1e-5)
+            self.assertLess(sum((a - b) ** 2 for a, b in zip(g, w)) ** 0.5, 2e-2)
 
     def test_openai(self):
         client = openai.OpenAI(base_url=URL + "/v1", api_key="any")
