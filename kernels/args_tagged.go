@@ -24,3 +24,30 @@ type embedTaggedArgs struct {
 	of   embedArgs
 	tags tagsArgs
 }
+
+// taggedRouteArgs mirrors TaggedRouteArgs of gemm/route.cuh.
+type taggedRouteArgs struct {
+	of   routeArgs
+	tags tagsArgs
+}
+
+// choiceArgs mirrors ChoiceArgs of gemm/experts_tagged.cuh.
+type choiceArgs struct {
+	of             routeArgs
+	logits, choice uint64
+}
+
+// taggedGatesArgs mirrors TaggedGatesArgs of gemm/experts_tagged.cuh.
+type taggedGatesArgs[T any] struct {
+	op     T
+	tags   tagsArgs
+	choice choiceArgs
+}
+
+// taggedDownArgs mirrors TaggedDownArgs of gemm/experts_tagged.cuh.
+type taggedDownArgs[T any] struct {
+	op         T
+	tags       tagsArgs
+	choice     uint64
+	experts, _ int32
+}

@@ -1,5 +1,6 @@
 #include "gemm/experts.cuh"
 #include "gemm/experts_ring.cuh"
+#include "gemm/experts_tagged.cuh"
 #include "ptx/math.cuh"
 
 struct ExpertGateUpArgs {
@@ -74,6 +75,7 @@ struct ExpertGateUp : ExpertGates {
 // from one expert to the next.
 struct ExpertGateUpOne : ExpertGates {
 	static constexpr int PERSISTENT_GEMV = 2, PERSISTENT_SKINNY = 0;
+	static constexpr Gives GIVES = GIVES_PAIRS;
 	const Ranks &ranks;
 	const int tiles; // of an expert
 
@@ -179,8 +181,26 @@ REEL_FORMATS(REEL_EXPERT_RING_SPREAD, reel_expert_gateup, ExpertGateUpOne)
 // The choice is older than the gates, which wait for it before they let this kernel start. So it reads the choice and
 // starts its loads of weights before it waits for the gates, beside the last of them.
 
+// WaitsForGates is how To, where sums go, takes the choice and the gates' results as earlier kernels stored them;
+// gemm/experts_tagged.cuh has another.
+template <class To> struct WaitsForGates {
+	static __device__ __forceinline__ const Ranks &ranks(const ExpertDownArgs &o) { return Ranks::find<0>(o.chosen, o.in); }
+	static __device__ __forceinline__ void wait() { begin_product<false, true>(); }
+	static __device__ __forceinline__ float weight(const ChosenArgs &c, int rank) { return c.weights[rank]; }
+	static __device__ __forceinline__ int expert(const ChosenArgs &c, int rank) { return c.expert[rank]; }
+	// pairs rounds pairs of columns of In, those at `at`, at+cols, … below n, and passes N, of which others are not defined,
+	// to put(i, pair).
+	template <class D, int N, class Put>
+	__device__ __forceinline__ void pairs(const float *in, int cols, int at, int n, Put put) const {
+		float2 v[N];
+		static_cast<const To *>(this)->rows(v, in, cols, at, n);
+#pragma unroll
+		for (int i = 0; i < N; i++) put(i, D::pack(v[i].x, v[i].y));
+	}
+};
+
 // AddToX is where the sums of a row's experts go: to the residual stream.
-struct AddToX {
+struct AddToX : WaitsForGates<AddToX> {
 	float *const x;
 	const bool stores;
 	float old;
@@ -202,7 +222,7 @@ struct AddToX {
 };
 
 // AddOnRanks is the same for the residual streams of all ranks, of which this one adds to a part.
-struct AddOnRanks {
+struct AddOnRanks : WaitsForGates<AddOnRanks> {
 	const Spread &to;
 	const int own, after; // as in SpreadArgs
 	float old;
@@ -243,8 +263,8 @@ template <class To> struct DownResult {
 		: o(o), row(threadIdx.x % 16), rank(threadIdx.x / 16), at(blockIdx.x * 16 + row), exists(rank < o.used), weight(0),
 		  bias(0), to(to) {
 		if (!exists) return;
-		weight = o.chosen.weights[rank];
-		if (o.bias && live) bias = o.bias[o.chosen.expert[rank] * o.hidden + at];
+		weight = to.weight(o.chosen, rank);
+		if (o.bias && live) bias = o.bias[to.expert(o.chosen, rank) * o.hidden + at];
 		if (rank == 0) this->to.before_wait(at);
 	}
 	__device__ __forceinline__ void after_wait() {
@@ -262,7 +282,7 @@ template <class To> struct DownResult {
 	}
 	// skip waits, and ends the block of a row of padding.
 	__device__ __forceinline__ void skip() {
-		begin_product<false, true>();
+		to.wait();
 		after_wait();
 		if (rank == 0) to.skip(at);
 	}
@@ -314,13 +334,10 @@ template <class D> struct ExpertDownOne {
 		constexpr int TOGETHER = 4; // rows
 		const int cols = o.in.cols;
 		for (int at = warp * K_BLOCK + lane * 2; at < cols; at += PARTIALS * K_BLOCK)
-			for (int first = 0; first < used; first += TOGETHER) {
-				float2 v[TOGETHER];
-				to.rows(v, o.in.x, cols, first * cols + at, used * cols);
-#pragma unroll
-				for (int i = 0; i < TOGETHER; i++)
-					if (first + i < used) rows[((first + i) * cols + at) / 2] = D::pack(v[i].x, v[i].y);
-			}
+			for (int first = 0; first < used; first += TOGETHER)
+				to.template pairs<D, TOGETHER>(o.in.x, cols, first * cols + at, used * cols, [&](int i, uint32_t pair) {
+					if (first + i < used) rows[((first + i) * cols + at) / 2] = pair;
+				});
 		__syncwarp();
 	}
 
@@ -363,11 +380,11 @@ template <class D> struct ExpertDownOne {
 template <class D, class To> __device__ __forceinline__ void expert_down_one(const ExpertDownArgs &a, const To &to) {
 	extern __shared__ uint2 downShared[]; // rows of In, rounded, then partial sums
 	float *const partials = reinterpret_cast<float *>(downShared + a.used * (a.in.cols / 4));
-	const Ranks &ranks = Ranks::find<0>(a.chosen, a.in);
+	const Ranks &ranks = to.ranks(a);
 	DownResult<To> result(a, to, ranks.in.n);
 	if (ranks.in.n == 0) return result.skip();
 	ExpertDownOne<D> one(a, ranks);
-	begin_product<false, true>();
+	to.wait();
 	result.after_wait();
 	one.round(result.to, reinterpret_cast<uint32_t *>(downShared));
 	one.run(downShared, partials);
@@ -384,6 +401,18 @@ template <class D> __device__ __forceinline__ void expert_down_one_spread(const 
 	            const __grid_constant__ SpreadArgs<ExpertDown> a)
 REEL_EXPERT_DOWN_ONE(bf16, BF16)
 REEL_EXPERT_DOWN_ONE(f16, F16)
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// The experts of one row that pass tagged values on.
+__device__ __forceinline__ void expert_down_one_tagged(const TaggedDownArgs<ExpertDownArgs> &a) {
+	expert_down_one<BF16>(a.op, AddTagged(a));
+	end_tagged();
+}
+REEL_KERNEL(reel_expert_gateup_bf16_one_tagged, FEW_ROWS_THREADS, 2, (expert_gemv_tagged<ExpertGateUpOne, BF16, 4>(a)),
+            const __grid_constant__ TaggedGatesArgs<ExpertGateUpArgs> a)
+REEL_KERNEL(reel_expert_down_bf16_one_tagged, FEW_ROWS_THREADS, 1, (expert_down_one_tagged(a)),
+            const __grid_constant__ TaggedDownArgs<ExpertDownArgs> a)
+#endif
 
 // expert_down_codes_one is the same over quantised weights, of at most 8 experts. A warp has one partial sum
 // (codes_multiply.cuh) of every few experts, and only as many partial sums have warps as there are bricks.

@@ -24,8 +24,28 @@ template <int ROWS, int EXPERTS, int EACH> __device__ __forceinline__ void route
 	__syncthreads();
 	if (threadIdx.x == 0) last = increment_wrapping(a.arrivals + first, gridDim.x - 1) == gridDim.x - 1;
 	__syncthreads();
-	if (last && warp < live) route_store(a, first + warp, route_choose<EACH>(a, first + warp));
+	if (last && warp < live) route_store(a, first + warp, route_choose<EACH>(a, RowLogits{first + warp}));
 }
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// The logits alone of one row, as tagged values. A block takes the row together.
+extern "C" __global__ void __launch_bounds__(ROUTE_WARPS * 32, 2) reel_route1_tagged(
+	const __grid_constant__ TaggedRouteArgs a) {
+	extern __shared__ float4 routeRow[]; // [hidden/4]
+	const int expert = blockIdx.x * ROUTE_WARPS + threadIdx.x / 32;
+	const RouteLogits<1, 1, 4> logits(a.of, expert);
+	const uint32_t base = begin_tagged(a.tags), tag = base + a.tags.taken;
+	if (threadIdx.x * 4 < a.of.hidden) await_tagged(a.tags.in + threadIdx.x / 32 * 128, tag); // one sector first
+	for (int i = threadIdx.x; i < a.of.hidden / 4; i += ROUTE_WARPS * 32) routeRow[i] = await_quad(a.tags.in + 4 * i, tag);
+	__syncthreads();
+	const float *const x[1] = {reinterpret_cast<const float *>(routeRow + logits.lane)};
+	if (expert < a.of.experts)
+		logits.each(x, [&](int, int, float logit) {
+			put_tagged(a.tags.out + expert, logits.biased(0, logit), base + a.tags.given);
+		});
+	end_tagged();
+}
+#endif
 
 // The logits alone, of several rows, for the kernel that chooses (group.cu).
 extern "C" __global__ void __launch_bounds__(ROUTE_WARPS * 32) reel_route4_logits(const __grid_constant__ RouteArgs a) {

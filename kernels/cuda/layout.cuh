@@ -203,6 +203,11 @@ REEL_FIELD(CodesArgs<QKV>, units, 212);
 REEL_FIELD(CodesArgs<QKV>, at_once, 216);
 REEL_FIELD(CodesArgs<QKV>, stages, 220);
 
+REEL_SIZE(ChoiceArgs, 176);
+REEL_FIELD(ChoiceArgs, of, 0);
+REEL_FIELD(ChoiceArgs, logits, 160);
+REEL_FIELD(ChoiceArgs, choice, 168);
+
 REEL_SIZE(ChooseArgs, 224);
 REEL_FIELD(ChooseArgs, route, 0);
 REEL_FIELD(ChooseArgs, group, 160);
@@ -902,6 +907,22 @@ REEL_FIELD(TaggedArgs<Projection>, tags, 80);
 REEL_SIZE(TaggedArgs<QKVApart>, 184);
 REEL_FIELD(TaggedArgs<QKVApart>, op, 0);
 REEL_FIELD(TaggedArgs<QKVApart>, tags, 144);
+
+REEL_SIZE(TaggedDownArgs<ExpertDownArgs>, 192);
+REEL_FIELD(TaggedDownArgs<ExpertDownArgs>, op, 0);
+REEL_FIELD(TaggedDownArgs<ExpertDownArgs>, tags, 136);
+REEL_FIELD(TaggedDownArgs<ExpertDownArgs>, choice, 176);
+REEL_FIELD(TaggedDownArgs<ExpertDownArgs>, experts, 184);
+REEL_FIELD(TaggedDownArgs<ExpertDownArgs>, unused, 188);
+
+REEL_SIZE(TaggedGatesArgs<ExpertGateUpArgs>, 360);
+REEL_FIELD(TaggedGatesArgs<ExpertGateUpArgs>, op, 0);
+REEL_FIELD(TaggedGatesArgs<ExpertGateUpArgs>, tags, 144);
+REEL_FIELD(TaggedGatesArgs<ExpertGateUpArgs>, choice, 184);
+
+REEL_SIZE(TaggedRouteArgs, 200);
+REEL_FIELD(TaggedRouteArgs, of, 0);
+REEL_FIELD(TaggedRouteArgs, tags, 160);
 
 REEL_SIZE(Tags, 40);
 REEL_FIELD(Tags, pass, 0);

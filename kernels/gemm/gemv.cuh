@@ -27,16 +27,21 @@ template <class Op, class D, int U> struct Gemv {
 		  lane(threadIdx.x & 31),
 		  warp(threadIdx.x >> 5),
 		  steps(in.cols / MMA_K) {
+		aim(op, unit);
+	}
+
+	__device__ __forceinline__ void aim(const Op &op, int unit) {
 #pragma unroll
 		for (int r = 0; r < R; r++) tile[r] = fragments(op, unit, r) + lane;
 	}
-
 	__device__ __forceinline__ void begin_weights() {
 #pragma unroll
 		for (int j = 0; j < U; j++)
 			if (step_of(warp, j) < steps)
 #pragma unroll
 				for (int r = 0; r < R; r++) a[r][j] = load_weights(tile[r] + step_of(warp, j) * 32);
+	}
+	__device__ __forceinline__ void begin_norm() {
 		if (Op::NORMED)
 			each_quad([&](int quad) { cp_async<16>(norm + quad, in.norm + quad * 4); });
 	}
@@ -116,6 +121,12 @@ template <class Op, class D, int U> struct Gemv {
 template <class Op> __device__ __forceinline__ bool takes_row(const Op &) { return false; }
 template <class Op> __device__ __forceinline__ void take_sent(const Op &, float4 *) {}
 
+// begin_operands starts loads that need not wait: a unit's weights, and the norm; experts_tagged.cuh has another.
+template <class Op, class B> __device__ __forceinline__ void begin_operands(const Op &, B &b) {
+	b.begin_weights();
+	b.begin_norm();
+}
+
 // begin_gemv lets the next kernel start and waits for the earlier ones; tagged.cuh has another.
 template <class Op> __device__ __forceinline__ void begin_gemv(Op &) { begin_product<Op::ATTENTION_NEXT, true>(); }
 
@@ -142,7 +153,7 @@ template <class Op, class D, int U> __device__ __forceinline__ void gemv(Op op) 
 	__shared__ typename Op::Prefetched prefetched[16];
 	extern __shared__ float4 gemvShared[];
 	Block b(op, blockIdx.x, gemvShared);
-	b.begin_weights();
+	begin_operands(op, b);
 	begin_gemv(op);
 	const int t = b.in.row(0);
 	if (t < 0) return;

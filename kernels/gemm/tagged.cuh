@@ -22,7 +22,8 @@ template <class Op> struct Tagged : Op {
 	uint32_t base;   // of the pass's tags
 	uint64_t before; // what is added to, perhaps not there yet
 
-	__device__ __forceinline__ Tagged(const TaggedArgs<Op> &a) : Op(a.op), tags(a.tags), base(0), before(0) {}
+	__device__ __forceinline__ Tagged(const Op &op, const Tags &tags) : Op(op), tags(tags), base(0), before(0) {}
+	__device__ __forceinline__ Tagged(const TaggedArgs<Op> &a) : Tagged(Op(a.op), a.tags) {}
 
 	__device__ __forceinline__ void prepare(int unit, int row, int t) {
 		if constexpr (Op::GIVES == GIVES_SUM)
@@ -56,11 +57,7 @@ template <class Op> struct Tagged : Op {
 			const bool mine = kBlock * BLOCK_STEPS < b.steps;
 			float4 v = {};
 			if (mine) {
-				const uint64_t *const at = tags.in + quad * 4;
-				ulonglong2 x = look_tagged2(at), y = look_tagged2(at + 2);
-				while (stale(x.x, tag) || stale(x.y, tag) || stale(y.x, tag) || stale(y.y, tag))
-					x = look_tagged2(at), y = look_tagged2(at + 2);
-				v = {tagged_float(x.x), tagged_float(x.y), tagged_float(y.x), tagged_float(y.y)};
+				v = await_quad(tags.in + quad * 4, tag);
 				*reinterpret_cast<uint2 *>(b.row + quad) = pack4<BF16>(times(v, b.norm[quad]));
 			}
 			// The first K block's squares come first, in the lanes that each_quad gives both.

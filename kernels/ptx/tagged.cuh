@@ -68,3 +68,10 @@ __device__ __forceinline__ uint32_t await_tagged(uint64_t v, const uint64_t *at,
 __device__ __forceinline__ uint32_t await_tagged(const uint64_t *at, uint32_t tag) {
 	return await_tagged(look_tagged(at), at, tag);
 }
+// await_quad returns four floats when all have the tag; `at` is even.
+__device__ __forceinline__ float4 await_quad(const uint64_t *at, uint32_t tag) {
+	ulonglong2 x = look_tagged2(at), y = look_tagged2(at + 2);
+	while (stale(x.x, tag) || stale(x.y, tag) || stale(y.x, tag) || stale(y.y, tag))
+		x = look_tagged2(at), y = look_tagged2(at + 2);
+	return {tagged_float(x.x), tagged_float(x.y), tagged_float(y.x), tagged_float(y.y)};
+}

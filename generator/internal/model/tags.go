@@ -13,6 +13,8 @@ type tagMemory struct {
 	qkv      device.Buffer // q, k and v as the products compute them
 	attended device.Buffer // pairs of results of attention
 	inner    device.Buffer // pairs of results of the gates
+	logits   device.Buffer // of a router
+	choice   device.Buffer // a row's experts and their weights
 }
 
 // tagBuffers lists that memory. It is cleared: a number that is there by chance could be taken for that of a pass.
@@ -21,13 +23,18 @@ func (s *StepMemory) tagBuffers(dev tracked, c Config) []wantedBuffer {
 		return nil
 	}
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	return []wantedBuffer{
+	list := []wantedBuffer{
 		{&s.tags.pass, dev.Alloc, 4},
 		{&s.tags.x, dev.Alloc, kernels.TagBytes(c.Hidden)},
 		{&s.tags.qkv, dev.Alloc, kernels.TagBytes(q + 2*kv)},
 		{&s.tags.attended, dev.Alloc, kernels.TagBytes(q / 2)},
-		{&s.tags.inner, dev.Alloc, kernels.TagBytes(c.Inner / 2)},
+		{&s.tags.inner, dev.Alloc, kernels.TagBytes(c.innerWidth() / 2)},
 	}
+	if e := c.Experts; e != nil {
+		list = append(list, wantedBuffer{&s.tags.logits, dev.Alloc, kernels.TagBytes(e.Count)},
+			wantedBuffer{&s.tags.choice, dev.Alloc, kernels.TagBytes(2 * e.Used)})
+	}
+	return list
 }
 
 // activations returns the buffers that a pass writes before it reads them.
@@ -35,13 +42,17 @@ func (t tagMemory) activations() []device.Buffer {
 	if t.pass.IsZero() {
 		return nil
 	}
-	return []device.Buffer{t.x, t.qkv, t.attended, t.inner}
+	list := []device.Buffer{t.x, t.qkv, t.attended, t.inner}
+	if !t.choice.IsZero() {
+		list = append(list, t.logits, t.choice)
+	}
+	return list
 }
 
 // tags reports whether the config's passes of one row consist of the ops that take and give tagged values, and no others:
-// those of a dense model on one rank whose results are added as they are.
+// those on one rank whose results are added as they are, without experts that all rows share.
 func (c Config) tags() bool {
-	return c.ranks() == 1 && c.Experts == nil && c.Latent == nil && c.Eagle == nil && c.Embedding == nil && !c.NormsAfter &&
+	return c.ranks() == 1 && c.sharedWidth() == 0 && c.Latent == nil && c.Eagle == nil && c.Embedding == nil && !c.NormsAfter &&
 		!c.WidthNorms && !c.Sinks && c.ScoreCap == 0 && c.Layers <= kernels.MostTaggedLayers
 }
 
@@ -49,8 +60,14 @@ func (c Config) tags() bool {
 func (m *Model) canTag() bool {
 	for i := range m.layers {
 		qkv, output, gateUp, down := m.layers[i].products()
-		if !kernels.CanTag(true, qkv...) || !kernels.CanTag(false, output...) || !kernels.CanTag(true, gateUp...) ||
-			!kernels.CanTag(false, down...) {
+		if !kernels.CanTag(true, qkv...) || !kernels.CanTag(false, output...) {
+			return false
+		}
+		if e := m.Config.Experts; m.layers[i].sparse() {
+			if !kernels.CanTagExperts(gateUp[0], gateUp[1], down[0], e.Count, e.Used) {
+				return false
+			}
+		} else if !kernels.CanTag(true, gateUp...) || !kernels.CanTag(false, down...) {
 			return false
 		}
 	}
@@ -64,7 +81,7 @@ func (p *pass) tagged() bool {
 }
 
 // layerTags are the tags of a layer's ops.
-type layerTags struct{ qkv, attend, output, gateUp, down kernels.Tags }
+type layerTags struct{ qkv, attend, output, gateUp, down, experts kernels.Tags }
 
 // layerTags returns those of layer i. The residual stream has the number 0 from embed, 2i+1 after the attention of layer i
 // and 2i+2 after its feed-forward; other values have the number of the residual stream that they are for.
@@ -79,6 +96,7 @@ func (p *pass) layerTags(i int) (l layerTags) {
 	l.output = kernels.Tags{Pass: t.pass, In: t.attended, Taken: attended, Out: t.x, Given: attended}
 	l.gateUp = kernels.Tags{Pass: t.pass, In: t.x, Taken: attended, Out: t.inner, Given: fed}
 	l.down = kernels.Tags{Pass: t.pass, In: t.inner, Taken: fed, Out: t.x, Given: fed}
+	l.experts = kernels.Tags{Pass: t.pass, In: t.x, Taken: attended, Out: t.x, Given: fed}
 	return l
 }
 

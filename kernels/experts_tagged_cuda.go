@@ -1,0 +1,50 @@
+//go:build cuda
+
+package kernels
+
+import (
+	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/device/cuda"
+	"reel.internal/reel/kernels/internal/tune"
+)
+
+// tagged launches the three kernels of one row whose values are tagged.
+func (o Experts) tagged(q *cuda.Queue) error {
+	route, err := o.Route.args(q)
+	if err != nil {
+		return err
+	}
+	return inTurn(q, func(q *cuda.Queue) error { return o.taggedLogits(q, route) },
+		func(q *cuda.Queue) error { return o.taggedGates(q, route) }, o.taggedDown)
+}
+
+// tags returns the tags of one of the kernels. All but those of the residual stream have the number of what the layer gives.
+func (o Experts) tags(q *cuda.Queue, in, out device.Buffer) tagsArgs {
+	t := o.Tags
+	if t.In, t.Out = in, out; in != o.Tags.In {
+		t.Taken = t.Given
+	}
+	return t.args(q)
+}
+
+func (o Experts) taggedLogits(q *cuda.Queue, route routeArgs) error {
+	return cuda.Launch(q, "reel_route1_tagged", cuda.Grid{X: splitsOf(o.Route.Chosen.Experts, routeWarps),
+		Threads: routeWarps * 32, Shared: 4 * o.Route.Hidden, Dependent: tune.DependentLaunch},
+		taggedRouteArgs{of: route, tags: o.tags(q, o.Tags.In, o.Between.Logits)})
+}
+
+func (o Experts) taggedGates(q *cuda.Queue, route routeArgs) error {
+	args, tags := o.GateUp.args(q), o.tags(q, o.Tags.In, o.Between.Inner)
+	args.in.n = 1
+	choice := choiceArgs{of: route, logits: q.Address(o.Between.Logits), choice: q.Address(o.Between.Choice)}
+	units := tilesOf(o.GateUp.inner()) * o.Route.Chosen.Used
+	return cuda.Launch(q, "reel_expert_gateup_bf16_one_tagged", cuda.Grid{
+		X: min(units, 2*q.SMs(), tune.MaxPersistentBlocks), Threads: gemv.threads, Shared: 8 * o.Route.Hidden,
+		Dependent: tune.DependentLaunch}, taggedGatesArgs[expertGateUpArgs]{op: args, tags: tags, choice: choice})
+}
+
+func (o Experts) taggedDown(q *cuda.Queue) error {
+	return launchDownOfOne(q, o.Down, "_one_tagged", cuda.Grid{Threads: gemv.threads, Shared: o.Down.sharedOfOne()},
+		taggedDownArgs[expertDownArgs]{op: o.Down.args(q), tags: o.tags(q, o.Between.Inner, o.Tags.Out),
+			choice: q.Address(o.Between.Choice), experts: int32(o.Route.Chosen.Experts)})
+}
