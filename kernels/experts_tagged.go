@@ -24,7 +24,8 @@ const taggedExperts = 128
 // CanTagExperts reports whether there are kernels of one row for a layer's experts, of which it uses so many, that take and
 // give tagged values.
 func CanTagExperts(gate, up, down Weight, experts, used int) bool {
-	if experts > taggedExperts || gate.Rows%(experts*tileRows) != 0 || down.Rows%(experts*tileRows) != 0 {
+	if experts > taggedExperts || gate.Rows%(experts*tileRows) != 0 || down.Rows%(experts*tileRows) != 0 ||
+		gate.DType != BF16 || up.DType != BF16 || down.DType != BF16 {
 		return false
 	}
 	d := ExpertDown{Down: down, Chosen: Chosen{Experts: experts, Used: used}}

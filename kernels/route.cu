@@ -36,7 +36,8 @@ extern "C" __global__ void __launch_bounds__(ROUTE_WARPS * 32, 2) reel_route1_ta
 	const RouteLogits<1, 1, 4> logits(a.of, expert);
 	const uint32_t base = begin_tagged(a.tags), tag = base + a.tags.taken;
 	if (threadIdx.x * 4 < a.of.hidden) await_tagged(a.tags.in + threadIdx.x / 32 * 128, tag); // one sector first
-	for (int i = threadIdx.x; i < a.of.hidden / 4; i += ROUTE_WARPS * 32) routeRow[i] = await_quad(a.tags.in + 4 * i, tag);
+	for (int i = threadIdx.x; i < a.of.hidden / 4; i += ROUTE_WARPS * 32)
+		routeRow[i] = await_tagged(look_tagged4(a.tags.in + 4 * i), a.tags.in + 4 * i, tag);
 	__syncthreads();
 	const float *const x[1] = {reinterpret_cast<const float *>(routeRow + logits.lane)};
 	if (expert < a.of.experts)

@@ -4,6 +4,7 @@ package cudatest
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"testing"
@@ -13,20 +14,27 @@ import (
 	"reel.internal/reel/kernels/internal/tune"
 )
 
-// taggedShape is a model's shape. outputBias is a bias of the output projection.
+// taggedShape is a model's shape. outputBias is a bias of the output projection. With experts, of which a row uses some,
+// inner is the width of one.
 type taggedShape struct {
 	hidden, inner, heads, kvHeads, dim, layers, vocab int
 	biased, normed, outputBias                        bool
+	experts, used                                     int
 }
 
 // taggedShapes have K blocks for some warps, for all, and several for each; one head of q for each of k or seven; one
-// split of keys and values or several; and gates with persistent blocks (qwen2.5-0.5b on 132 SMs).
+// split of keys and values or several; and gates with persistent blocks (qwen2.5-0.5b on 132 SMs). Experts are of both
+// kinds of width, for some warps of a down projection and for all, with a unit for some blocks of the gates or two.
 var taggedShapes = []taggedShape{
 	{hidden: 128, inner: 192, heads: 4, kvHeads: 2, dim: 64, layers: 3, vocab: 512, normed: true},
 	{hidden: 896, inner: 4864, heads: 14, kvHeads: 2, dim: 64, layers: 2, vocab: 4096, biased: true},
 	{hidden: 2560, inner: 2432, heads: 32, kvHeads: 8, dim: 128, layers: 2, vocab: 4096, normed: true},
 	{hidden: 4096, inner: 2752, heads: 8, kvHeads: 8, dim: 128, layers: 2, vocab: 4096, outputBias: true},
 	{hidden: 1024, inner: 24064, heads: 16, kvHeads: 16, dim: 64, layers: 1, vocab: 1024, biased: true, normed: true},
+	qwenExperts,
+	{hidden: 2048, inner: 768, heads: 32, kvHeads: 4, dim: 128, layers: 1, vocab: 512, normed: true, experts: 12, used: 8},
+	{hidden: 128, inner: 64, heads: 4, kvHeads: 2, dim: 64, layers: 3, vocab: 512, experts: 8, used: 2},
+	{hidden: 2880, inner: 1088, heads: 8, kvHeads: 8, dim: 64, layers: 2, vocab: 1024, biased: true, experts: 6, used: 4},
 }
 
 const taggedContext = 512
@@ -40,8 +48,10 @@ type taggedWeights struct {
 }
 
 type taggedLayer struct {
-	q, k, v, output, gate, up, down   kernels.Weight
+	q, k, v, output, gate, up, down   kernels.Weight // with experts gate, up and down are stacks
 	norm, inner, bias, norms, outBias device.Buffer
+	router                            device.Buffer    // of a layer with experts
+	biases                            [4]device.Buffer // of the router, gates, ups and downs, if it is biased; or none
 }
 
 func (b *both) taggedWeights(s taggedShape) *taggedWeights {
@@ -49,11 +59,20 @@ func (b *both) taggedWeights(s taggedShape) *taggedWeights {
 	vector := func(n int) device.Buffer { return b.load(1, bytesOf(b.normal(n, 1))) }
 	w := &taggedWeights{taggedShape: s, embedding: matrix(s.vocab, s.hidden), head: matrix(s.vocab, s.hidden),
 		norm: vector(s.hidden), rope: b.load(1, bytesOf(b.randomRoPE(taggedContext, s.dim)))}
+	stack := max(s.experts, 1)
 	for range s.layers {
 		l := taggedLayer{q: matrix(s.heads*s.dim, s.hidden), k: matrix(s.kvHeads*s.dim, s.hidden),
 			v: matrix(s.kvHeads*s.dim, s.hidden), output: matrix(s.hidden, s.heads*s.dim),
-			gate: matrix(s.inner, s.hidden), up: matrix(s.inner, s.hidden), down: matrix(s.hidden, s.inner),
+			gate: matrix(stack*s.inner, s.hidden), up: matrix(stack*s.inner, s.hidden), down: matrix(stack*s.hidden, s.inner),
 			norm: vector(s.hidden), inner: vector(s.hidden)}
+		if s.experts > 0 {
+			l.router = b.load(1, bytesOf(b.normal(s.experts*s.hidden, 1/math.Sqrt(float64(s.hidden)))))
+			for i, n := range []int{1, s.inner, s.inner, s.hidden} {
+				if s.biased {
+					l.biases[i] = vector(s.experts * n)
+				}
+			}
+		}
 		if s.biased {
 			l.bias = vector((s.heads + 2*s.kvHeads) * s.dim)
 		}
@@ -75,19 +94,24 @@ type taggedPass struct {
 	kv                                                           kernels.KV
 	x, q, attended, inner, logits, work, pass, tx, tqkv, ta, tin device.Buffer
 	before                                                       kernels.KVBeforeRoPE
+	experts                                                      taggedExpertsMemory
 }
 
 // newTaggedPass returns one that takes pages in the same order as others. Tagged memory holds NaN, whose numbers no pass
 // has, and the number of the pass is about to wrap around.
 func newTaggedPass(b *both, w *taggedWeights, pool []uint16) *taggedPass {
 	const number = 1<<32 - 5*1024
+	inner := w.inner * max(w.used, 1)
 	p := &taggedPass{stager: newStager(b, 1, taggedContext/16, taggedContext, kernels.StepLayout{MaxRows: 1, MaxSamples: 1}),
 		taggedWeights: w, kv: w.pool(), x: b.poisoned(w.hidden)[1], q: b.poisoned(w.heads * w.dim)[1],
-		attended: b.poisoned(w.heads * w.dim)[1], inner: b.poisoned(w.inner)[1], logits: b.poisoned(w.vocab)[1],
+		attended: b.poisoned(w.heads * w.dim)[1], inner: b.poisoned(inner)[1], logits: b.poisoned(w.vocab)[1],
 		work: b.attendWorkspace(1, w.heads, w.dim, taggedContext), pass: b.load(1, bytesOf([]uint32{number})),
 		tx: b.poisoned(2 * w.hidden)[1], tqkv: b.poisoned(2 * (w.heads + 2*w.kvHeads) * w.dim)[1],
-		ta: b.poisoned(w.heads * w.dim)[1], tin: b.poisoned(w.inner)[1], before: b.beforeRoPE(1, w.kvHeads, w.dim)}
+		ta: b.poisoned(w.heads * w.dim)[1], tin: b.poisoned(inner)[1], before: b.beforeRoPE(1, w.kvHeads, w.dim)}
 	p.kv.Data = b.load(1, bytesOf(pool))
+	if w.taggedShape.experts > 0 {
+		p.experts = newTaggedExperts(b, w.taggedShape)
+	}
 	return p
 }
 
@@ -117,7 +141,12 @@ func (p *taggedPass) ops() []device.Op {
 			attend.Post = qkv.Post()
 		}
 		ops = append(ops, qkv, attend,
-			kernels.Projection{W: l.output, Bias: l.outBias, In: p.attended, X: p.x, T: 1, Tags: tags(p.ta, p.tx, 2*i+1, 2*i+1)},
+			kernels.Projection{W: l.output, Bias: l.outBias, In: p.attended, X: p.x, T: 1, Tags: tags(p.ta, p.tx, 2*i+1, 2*i+1)})
+		if p.taggedShape.experts > 0 {
+			ops = append(ops, p.layerExperts(l, tags(p.tx, p.tx, 2*i+1, 2*i+2)))
+			continue
+		}
+		ops = append(ops,
 			kernels.GateUp{X: p.x, Norm: l.inner, Gate: l.gate, Up: l.up, Out: p.inner, T: 1, Eps: 1e-5,
 				Tags: tags(p.tx, p.tin, 2*i+1, 2*i+2)},
 			kernels.Projection{Name: kernels.DownProjection, W: l.down, In: p.inner, X: p.x, T: 1,
@@ -197,7 +226,7 @@ func taggedDiffer(b *both, s taggedShape, steps int) (logits int, pools bool) {
 // taggedEqual fails if tagged values change a bit in so many steps.
 func taggedEqual(t *testing.T, b *both, steps int) {
 	for _, s := range taggedShapes {
-		t.Run(fmt.Sprintf("%d", s.hidden), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d experts of %d", s.experts, s.inner), func(t *testing.T) {
 			b := bothWith(t, b.g)
 			if logits, pools := taggedDiffer(b, s, steps); logits > 0 || pools {
 				t.Errorf("%+v: logits of %d of %d steps differ, keys and values: %t", s, logits, steps, pools)
@@ -218,8 +247,10 @@ func TestCUDATaggedLate(t *testing.T) { taggedEqual(t, bothOf(t, "late"), 100) }
 
 // Kernels that take values without looking at their numbers give other bits: the tests above would notice.
 func TestCUDATaggedNoticesStaleValues(t *testing.T) {
-	if logits, _ := taggedDiffer(bothOf(t, "unwaited"), taggedShapes[1], 50); logits == 0 {
-		t.Error("kernels that take stale values give the same bits: the tests of tagged values see nothing")
+	for _, s := range []taggedShape{taggedShapes[1], qwenExperts} {
+		if logits, _ := taggedDiffer(bothOf(t, "unwaited"), s, 50); logits == 0 {
+			t.Errorf("%+v: kernels that take stale values give the same bits: the tests of tagged values see nothing", s)
+		}
 	}
 }
 

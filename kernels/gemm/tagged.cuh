@@ -57,7 +57,8 @@ template <class Op> struct Tagged : Op {
 			const bool mine = kBlock * BLOCK_STEPS < b.steps;
 			float4 v = {};
 			if (mine) {
-				v = await_quad(tags.in + quad * 4, tag);
+				const uint64_t *const at = tags.in + quad * 4;
+				v = await_tagged(look_tagged4(at), at, tag);
 				*reinterpret_cast<uint2 *>(b.row + quad) = pack4<BF16>(times(v, b.norm[quad]));
 			}
 			// The first K block's squares come first, in the lanes that each_quad gives both.

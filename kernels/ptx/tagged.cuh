@@ -48,6 +48,11 @@ __device__ __forceinline__ ulonglong2 look_tagged2(const uint64_t *at) {
 	asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(at) : "memory");
 	return v;
 }
+// FourTagged are four neighbours, as a lane has seen them.
+struct FourTagged {
+	ulonglong2 low, high;
+};
+__device__ __forceinline__ FourTagged look_tagged4(const uint64_t *at) { return {look_tagged2(at), look_tagged2(at + 2)}; }
 // stale reports whether a value is another layer's or pass's. A test removes this check (-DREEL_NO_WAIT) and must detect
 // the missing wait.
 __device__ __forceinline__ bool stale(uint64_t v, uint32_t tag) {
@@ -68,10 +73,9 @@ __device__ __forceinline__ uint32_t await_tagged(uint64_t v, const uint64_t *at,
 __device__ __forceinline__ uint32_t await_tagged(const uint64_t *at, uint32_t tag) {
 	return await_tagged(look_tagged(at), at, tag);
 }
-// await_quad returns four floats when all have the tag; `at` is even.
-__device__ __forceinline__ float4 await_quad(const uint64_t *at, uint32_t tag) {
-	ulonglong2 x = look_tagged2(at), y = look_tagged2(at + 2);
-	while (stale(x.x, tag) || stale(x.y, tag) || stale(y.x, tag) || stale(y.y, tag))
-		x = look_tagged2(at), y = look_tagged2(at + 2);
-	return {tagged_float(x.x), tagged_float(x.y), tagged_float(y.x), tagged_float(y.y)};
+// The same of four float32.
+__device__ __forceinline__ float4 await_tagged(FourTagged v, const uint64_t *at, uint32_t tag) {
+	while (stale(v.low.x, tag) || stale(v.low.y, tag) || stale(v.high.x, tag) || stale(v.high.y, tag))
+		v = look_tagged4(at);
+	return {tagged_float(v.low.x), tagged_float(v.low.y), tagged_float(v.high.x), tagged_float(v.high.y)};
 }

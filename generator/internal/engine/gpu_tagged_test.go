@@ -14,11 +14,14 @@ import (
 	gpu "reel.internal/reel/kernels/device/cuda"
 )
 
-// taggedConfigs are models whose passes of one row have tagged values: alone, with biases, and with norms of heads of both
-// sizes.
+// taggedConfigs are models whose passes of one row have tagged values: alone, with biases, with norms of heads of both
+// sizes, and with experts.
 func taggedConfigs() (all []model.Config) {
 	for _, prepares := range []func(c *model.Config){func(*model.Config) {}, func(c *model.Config) { c.Bias = true },
-		func(c *model.Config) { c.HeadNorms = true }, func(c *model.Config) { c.HeadNorms, c.HeadDim = true, 128 }} {
+		func(c *model.Config) { c.HeadNorms = true }, func(c *model.Config) { c.HeadNorms, c.HeadDim = true, 128 },
+		func(c *model.Config) {
+			c.HeadNorms, c.Experts = true, &model.Experts{Count: 48, Used: 6, Inner: 192, Normalise: true}
+		}} {
 		c := microConfig()
 		c.Hidden, c.Inner, c.Heads, c.KVHeads, c.HeadDim, c.Layers, c.Vocab = 256, 1024, 8, 2, 64, 6, 1000
 		prepares(&c)

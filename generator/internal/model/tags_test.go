@@ -88,6 +88,8 @@ func tagsOf(op device.Op) (t kernels.Tags) {
 		t = o.Tags
 	case kernels.GateUp:
 		t = o.Tags
+	case kernels.Experts:
+		t = o.Tags
 	case kernels.Head:
 		t = o.Tags
 	}
@@ -137,6 +139,9 @@ func (d *tagDevice) run(op device.Op) {
 	if _, ok := op.(kernels.Projection); ok {
 		d.take(op, t.Out, t.Given-1)
 	}
+	if o, ok := op.(kernels.Experts); ok {
+		d.runExperts(o)
+	}
 	if t.Out.IsZero() {
 		return
 	}
@@ -146,12 +151,52 @@ func (d *tagDevice) run(op device.Op) {
 	d.tags[t.Out], d.unread[t.Out] = d.pass+t.Given, true
 }
 
+// runExperts passes values on between the kernels of experts: logits and the choice go to the gates, the choice and the
+// gates' results to the down projection.
+func (d *tagDevice) runExperts(o kernels.Experts) {
+	d.t.Helper()
+	between := []device.Buffer{o.Between.Logits, o.Between.Choice, o.Between.Inner}
+	for _, b := range between {
+		if got, ok := d.tags[b]; ok && got >= d.pass+o.Tags.Given {
+			d.t.Fatalf("a number %d of this pass is there before %d", got, d.pass+o.Tags.Given)
+		}
+		d.tags[b] = d.pass + o.Tags.Given
+	}
+}
+
 // families of which passes of one row have tagged values.
 func taggedConfigs() map[string]model.Config {
 	biased, normed := tagConfig(), tagConfig()
 	biased.Bias, biased.TiedHead, biased.Vocab = true, false, 250
 	normed.HeadNorms, normed.OutputBias, normed.HeadDim = true, true, 128
-	return map[string]model.Config{"plain": tagConfig(), "biases": biased, "norms of heads": normed}
+	return map[string]model.Config{"plain": tagConfig(), "biases": biased, "norms of heads": normed, "experts": tagExperts(),
+		"some experts": tagMixed()}
+}
+
+// tagExperts is a small model of experts as Qwen3-30B-A3B, tagMixed one with a dense layer among them.
+func tagExperts() model.Config {
+	c := tagConfig()
+	c.HeadNorms, c.Experts = true, &model.Experts{Count: 16, Used: 4, Inner: 64, Normalise: true}
+	return c
+}
+
+func tagMixed() model.Config {
+	c := tagExperts()
+	c.Experts.Dense = []bool{true, false, false}
+	return c
+}
+
+// taggedOps is how many ops of a pass have tags: 5 of a dense layer, 4 of one with experts.
+func taggedOps(c model.Config, samples int) int {
+	n := 1 + 5*c.Layers + samples
+	if c.Experts != nil {
+		for i := range c.Layers {
+			if c.Experts.Dense == nil || !c.Experts.Dense[i] {
+				n--
+			}
+		}
+	}
+	return n
 }
 
 // In passes of one row each op takes what the op before has given, with a number that no earlier value has, in steps with
@@ -169,7 +214,7 @@ func TestTaggedValuesFollowThePass(t *testing.T) {
 				one := s == model.Shape{Rows: 1, Samples: s.Samples}
 				want := 0
 				if one {
-					want = 1 + 5*c.Layers + s.Samples
+					want = taggedOps(c, s.Samples)
 					clear(d.unread) // of a pass without samples, the residual stream
 				}
 				if n := tagged(ops); n != want {
@@ -218,6 +263,10 @@ func TestOtherModelsHaveNoTags(t *testing.T) {
 		func(c *model.Config) {
 			c.Hidden, c.Inner, c.Heads, c.KVHeads, c.Layers = 64, 64, 1, 1, kernels.MostTaggedLayers+1
 		},
+		func(c *model.Config) { *c = tagExperts(); c.Experts.Count = 144 },
+		func(c *model.Config) { *c = tagExperts(); c.Experts.Inner = 96 },
+		func(c *model.Config) { *c = tagExperts(); c.Experts.Shared = 64 },
+		func(c *model.Config) { *c = tagMixed(); c.Inner = 96 },
 	} {
 		c := tagConfig()
 		change(&c)
@@ -237,11 +286,20 @@ func TestOtherModelsHaveNoTags(t *testing.T) {
 			t.Errorf("%+v: %d ops with tags", test, n)
 		}
 	}
+	for _, test := range []struct{ blocks, halves string }{{"1.mlp.experts.down_proj", ""}, {"2.mlp.experts.gate_proj", ""},
+		{"", "proj embed"}} {
+		r := newTagRig(t, tagExperts(), test.blocks, test.halves, kernels.BF16, model.NoDrafter)
+		if n := tagged(r.ops(model.Shape{Rows: 1, Samples: 1})); n > 0 {
+			t.Errorf("experts, %+v: %d ops with tags", test, n)
+		}
+	}
 }
 
 // A pass with tagged values refuses a shape that it does not fit.
 func TestTagsAreChecked(t *testing.T) {
-	ops := newTagRig(t, tagConfig(), "", "", kernels.BF16, model.NoDrafter).ops(model.Shape{Rows: 1, Samples: 1})
+	one := model.Shape{Rows: 1, Samples: 1}
+	ops := newTagRig(t, tagConfig(), "", "", kernels.BF16, model.NoDrafter).ops(one)
+	ops = append(ops, newTagRig(t, tagExperts(), "", "", kernels.BF16, model.NoDrafter).ops(one)...)
 	for i, op := range ops {
 		tags := tagsOf(op)
 		if tags.Pass.IsZero() {
@@ -278,6 +336,9 @@ func withTags(op device.Op, t kernels.Tags) device.Op {
 		o.Tags = t
 		return o
 	case kernels.GateUp:
+		o.Tags = t
+		return o
+	case kernels.Experts:
 		o.Tags = t
 		return o
 	case kernels.Head:
