@@ -7,11 +7,11 @@
 // Tags are where an op of a pass takes and gives tagged values.
 struct Tags {
 	uint32_t *pass;      // [1]: what the pass adds to its tags; the op that begins the pass raises it by TAGS_OF_PASS
-	const uint64_t *in;  // float32, or pairs of bfloat16 if the op has no norm
+	const uint64_t *in;  // float32, or pairs of bfloat16 if the op has no norm, times its `scale`
 	uint64_t *out;       // the same for the next op; a projection has the residual stream here, and adds to it in place
 	int32_t taken, given; // tags of in and out within the pass
 	int32_t first;        // whether this is the op after the one that begins the pass
-	int32_t unused;
+	float scale;          // of pairs in out, multiplied before they are rounded: a power of two
 
 	__device__ __forceinline__ uint32_t base() const { return *static_cast<const volatile uint32_t *>(pass); }
 };
@@ -48,6 +48,11 @@ __device__ __forceinline__ ulonglong2 look_tagged2(const uint64_t *at) {
 	asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(at) : "memory");
 	return v;
 }
+// FourTagged are four neighbours, as a lane has seen them.
+struct FourTagged {
+	ulonglong2 low, high;
+};
+__device__ __forceinline__ FourTagged look_tagged4(const uint64_t *at) { return {look_tagged2(at), look_tagged2(at + 2)}; }
 // stale reports whether a value is another layer's or pass's. A test removes this check (-DREEL_NO_WAIT) and must detect
 // the missing wait.
 __device__ __forceinline__ bool stale(uint64_t v, uint32_t tag) {
@@ -67,4 +72,14 @@ __device__ __forceinline__ uint32_t await_tagged(uint64_t v, const uint64_t *at,
 }
 __device__ __forceinline__ uint32_t await_tagged(const uint64_t *at, uint32_t tag) {
 	return await_tagged(look_tagged(at), at, tag);
+}
+// The same of two pairs and of four float32.
+__device__ __forceinline__ uint2 await_tagged(ulonglong2 v, const uint64_t *at, uint32_t tag) {
+	while (stale(v.x, tag) || stale(v.y, tag)) v = look_tagged2(at);
+	return {tagged_word(v.x), tagged_word(v.y)};
+}
+__device__ __forceinline__ float4 await_tagged(FourTagged v, const uint64_t *at, uint32_t tag) {
+	while (stale(v.low.x, tag) || stale(v.low.y, tag) || stale(v.high.x, tag) || stale(v.high.y, tag))
+		v = look_tagged4(at);
+	return {tagged_float(v.low.x), tagged_float(v.low.y), tagged_float(v.high.x), tagged_float(v.high.y)};
 }
