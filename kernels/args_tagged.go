@@ -3,8 +3,9 @@ package kernels
 
 // tagsArgs mirrors Tags of ptx/tagged.cuh.
 type tagsArgs struct {
-	pass, in, out          uint64
-	taken, given, first, _ int32
+	pass, in, out       uint64
+	taken, given, first int32
+	scale               float32
 }
 
 // taggedArgs mirrors TaggedArgs of gemm/tagged.cuh.

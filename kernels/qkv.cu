@@ -237,4 +237,5 @@ REEL_OP_KERNEL(reel_qkv_apart_f16_gemv, QKVApart, FEW_ROWS_THREADS, 2, (gemv<QKV
 REEL_TAGGED(reel_qkv_apart, QKVApart, 8)
 REEL_CODES(reel_qkv, QKV)
 REEL_CODES_TAKING(reel_qkv, QKV)
+REEL_USUAL_FORMATS(REEL_CODES_TAGGED, reel_qkv_apart, QKVApart)
 REEL_STREAM_K_FORMATS(reel_qkv, QKV)

@@ -53,6 +53,9 @@ func (o QKV) product(args qkvArgs, tagged bool) productLaunch {
 		unitsOf: []int{o.Heads * each, o.KV.Heads * each, o.KV.Heads * each}}
 	if tagged || o.hasPost() && o.Class == Decode && p.fewRows() == &gemv && !anyQuantised(p.weights) {
 		p.name, p.units, p.tiles = "reel_qkv_apart", 2*p.units, 1
+		for i := range p.unitsOf {
+			p.unitsOf[i] *= 2
+		}
 	}
 	return p
 }

@@ -3,6 +3,7 @@ package kernels
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"reel.internal/reel/kernels/device"
 )
@@ -21,6 +22,8 @@ type Tags struct {
 	// Taken and Given are the numbers of In and Out within the pass. A projection's Out had Given-1 before.
 	Taken, Given int
 	First        bool // whether the op follows Embed
+	// ForCodes says that pairs in Out are for a product over quantised weights, which takes them times 2^64.
+	ForCodes bool
 }
 
 // tagsOfPass is how many numbers a pass has: TAGS_OF_PASS of ptx/tagged.cuh.
@@ -37,19 +40,34 @@ func TagBytes(values int) int64 { return 8 * int64(values) }
 const tagColumns = 64
 
 // CanTag reports whether there are kernels of a product over these weights, with a norm or without, that take and give
-// tagged values: over bfloat16, whole blocks of columns, and rows that fit in a block's memory. All results of a layer are
-// the columns of another weight.
+// tagged values: over bfloat16 or usual formats of codes, not both, whole blocks of columns, and rows that fit in a block's
+// memory. All results of a layer are the columns of another weight.
 func CanTag(normed bool, weights ...Weight) bool {
-	bytes := 4
-	if normed {
-		bytes = 8 // beside the norm
-	}
 	for _, w := range weights {
-		if w.DType != BF16 || !w.Order.IsZero() || w.Cols%tagColumns != 0 || bytes*w.Cols > gemvShared {
+		fits := w.DType == BF16 && gemvRowBytes(w.Cols, normed) <= gemvShared || canTagCodes(w.DType, w.Cols)
+		if !fits || !w.Order.IsZero() || w.Cols%tagColumns != 0 || w.DType.Quantised() != weights[0].DType.Quantised() {
 			return false
 		}
 	}
 	return true
+}
+
+// canTagCodes reports whether rows for weights of a format fit in the kernels of one row over codes that have tagged values.
+// Gate and up have a ring over bricks of 64 columns.
+func canTagCodes(d DType, cols int) bool {
+	if !slices.Contains(usualFormats, d) || codesRowsThatFit(d, cols, blockShared) <= 0 {
+		return false
+	}
+	stages, _, _ := fewRing(d, 1, cols)
+	return stages > 0 || bricks[d].columns > quarterColumns
+}
+
+// gemvRowBytes returns the shared memory that products of one row over 16 bits need for the row, and for a norm beside it.
+func gemvRowBytes(cols int, normed bool) int {
+	if normed {
+		return 8 * cols
+	}
+	return 4 * cols
 }
 
 // CanTagHeads reports whether there is an attention that takes and gives tagged values, over heads of a size and a type

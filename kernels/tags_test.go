@@ -2,14 +2,18 @@ package kernels
 
 import "testing"
 
-// Kernels of tagged values are for whole blocks of bfloat16, and rows that fit in a block's memory.
+// Kernels of tagged values are for whole blocks of bfloat16 and of usual formats, and rows that fit in a block's memory.
 func TestCanTag(t *testing.T) {
 	for _, test := range []struct {
 		rows, cols int
 		dtype      DType
 		normed     bool
 		want       bool
-	}{{32, 64, BF16, true, true}, {32, 64, F16, true, false}, {32, 64, F32, true, false}, {32, 64, Q8_0, true, false},
+	}{{32, 64, BF16, true, true}, {32, 64, F16, true, false}, {32, 64, F32, true, false}, {32, 64, Q8_0, true, true},
+		{32, 256, Q4_K, true, true}, {32, 256, Q6_K, false, true}, {32, 128, F8, false, true}, {32, 128, G4_128, true, true},
+		{32, 256, IQ4_XS, true, false}, {32, 64, MXFP4, false, false}, {32, 64, Q4_1, true, false}, {32, 64, G4_32, true, false},
+		{32, 96, Q4_0, true, false}, {32, 64 << 10, Q4_K, true, true}, {32, 72 << 10, Q4_K, true, false},
+		{32, 48 << 10, Q8_0, true, true}, {32, 64 << 10, Q8_0, true, false}, // no room for the ring of gates
 		{40, 64, BF16, true, true}, {32, 96, BF16, false, false},
 		{16, 12032, BF16, true, true}, {16, 12096, BF16, true, false}, {16, 24064, BF16, false, true},
 		{16, 24128, BF16, false, false}} {
@@ -17,8 +21,15 @@ func TestCanTag(t *testing.T) {
 		if got := CanTag(test.normed, w); got != test.want {
 			t.Errorf("%+v: %t", test, got)
 		}
-		if CanTag(test.normed, Weight{DType: BF16, Rows: 16, Cols: 64}, w) != test.want {
+		first := Weight{DType: BF16, Rows: 16, Cols: 64}
+		if test.dtype.Quantised() {
+			first.DType = Q8_0
+		}
+		if CanTag(test.normed, first, w) != test.want {
 			t.Errorf("%+v is not looked at as the second weight", test)
+		}
+		if first.DType = BF16 + Q8_0 - first.DType; CanTag(test.normed, first, w) {
+			t.Errorf("%+v beside a weight of the other kind", test)
 		}
 	}
 }

@@ -157,6 +157,7 @@ struct AttendGive {
 
 	__device__ __forceinline__ void begin() { tag = to.base() + to.given; }
 	__device__ __forceinline__ void store(const AttendArgs &a, size_t index, int element, float v) const {
+		v = __fmul_rn(v, to.scale);
 		const float next = __shfl_xor_sync(~0u, v, 1);
 		if (element % 2 == 0) put_tagged(to.out + (index * a.dim + element) / 2, attend_pack(v, next), tag);
 	}

@@ -183,6 +183,50 @@ REEL_FIELD(CodesArgs<Projection>, units, 148);
 REEL_FIELD(CodesArgs<Projection>, at_once, 152);
 REEL_FIELD(CodesArgs<Projection>, stages, 156);
 
+REEL_SIZE(CodesArgs<Tagged<GateUp>>, 200);
+REEL_FIELD(CodesArgs<Tagged<GateUp>>, op, 0);
+REEL_FIELD(CodesArgs<Tagged<GateUp>>, rows, 120);
+REEL_FIELD(CodesArgs<Tagged<GateUp>>, scales, 128);
+REEL_FIELD(CodesArgs<Tagged<GateUp>>, sums, 136);
+REEL_FIELD(CodesArgs<Tagged<GateUp>>, handover, 144);
+REEL_FIELD(CodesArgs<Tagged<GateUp>>, first, 184);
+REEL_FIELD(CodesArgs<Tagged<GateUp>>, units, 188);
+REEL_FIELD(CodesArgs<Tagged<GateUp>>, at_once, 192);
+REEL_FIELD(CodesArgs<Tagged<GateUp>>, stages, 196);
+
+REEL_SIZE(CodesArgs<Tagged<Head>>, 184);
+REEL_FIELD(CodesArgs<Tagged<Head>>, op, 0);
+REEL_FIELD(CodesArgs<Tagged<Head>>, rows, 104);
+REEL_FIELD(CodesArgs<Tagged<Head>>, scales, 112);
+REEL_FIELD(CodesArgs<Tagged<Head>>, sums, 120);
+REEL_FIELD(CodesArgs<Tagged<Head>>, handover, 128);
+REEL_FIELD(CodesArgs<Tagged<Head>>, first, 168);
+REEL_FIELD(CodesArgs<Tagged<Head>>, units, 172);
+REEL_FIELD(CodesArgs<Tagged<Head>>, at_once, 176);
+REEL_FIELD(CodesArgs<Tagged<Head>>, stages, 180);
+
+REEL_SIZE(CodesArgs<Tagged<Projection>>, 200);
+REEL_FIELD(CodesArgs<Tagged<Projection>>, op, 0);
+REEL_FIELD(CodesArgs<Tagged<Projection>>, rows, 120);
+REEL_FIELD(CodesArgs<Tagged<Projection>>, scales, 128);
+REEL_FIELD(CodesArgs<Tagged<Projection>>, sums, 136);
+REEL_FIELD(CodesArgs<Tagged<Projection>>, handover, 144);
+REEL_FIELD(CodesArgs<Tagged<Projection>>, first, 184);
+REEL_FIELD(CodesArgs<Tagged<Projection>>, units, 188);
+REEL_FIELD(CodesArgs<Tagged<Projection>>, at_once, 192);
+REEL_FIELD(CodesArgs<Tagged<Projection>>, stages, 196);
+
+REEL_SIZE(CodesArgs<Tagged<QKVApart>>, 264);
+REEL_FIELD(CodesArgs<Tagged<QKVApart>>, op, 0);
+REEL_FIELD(CodesArgs<Tagged<QKVApart>>, rows, 184);
+REEL_FIELD(CodesArgs<Tagged<QKVApart>>, scales, 192);
+REEL_FIELD(CodesArgs<Tagged<QKVApart>>, sums, 200);
+REEL_FIELD(CodesArgs<Tagged<QKVApart>>, handover, 208);
+REEL_FIELD(CodesArgs<Tagged<QKVApart>>, first, 248);
+REEL_FIELD(CodesArgs<Tagged<QKVApart>>, units, 252);
+REEL_FIELD(CodesArgs<Tagged<QKVApart>>, at_once, 256);
+REEL_FIELD(CodesArgs<Tagged<QKVApart>>, stages, 260);
+
 REEL_SIZE(CodesHandover, 40);
 REEL_FIELD(CodesHandover, rows, 0);
 REEL_FIELD(CodesHandover, sums, 8);
@@ -931,7 +975,7 @@ REEL_FIELD(Tags, out, 16);
 REEL_FIELD(Tags, taken, 24);
 REEL_FIELD(Tags, given, 28);
 REEL_FIELD(Tags, first, 32);
-REEL_FIELD(Tags, unused, 36);
+REEL_FIELD(Tags, scale, 36);
 
 REEL_SIZE(VectorArgs, 88);
 REEL_FIELD(VectorArgs, x, 0);

@@ -43,6 +43,7 @@
 #include "gemm/codes.cuh"
 #include "gemm/codes_many.cuh"
 #include "gemm/codes_ring.cuh"
+#include "gemm/codes_tagged.cuh"
 #include "gemm/gemv.cuh"
 #include "gemm/many.cuh"
 #include "gemm/operands.cuh"
@@ -87,6 +88,13 @@
 #define REEL_CODES_RING8(format, F, name, Op)                                                         \
 	REEL_KERNEL(name##_##format##_ring8, (CodesRing<Op, F>::THREADS), 2, (codes_ring<Op, F>(a)), \
 	            const __grid_constant__ CodesArgs<Op> a)
+// The kernels of one row over quantised weights that take and give tagged values, with a ring or without.
+#define REEL_CODES_TAGGED(format, F, name, Op)                                                         \
+	REEL_KERNEL(name##_##format##_tagged, CODES_WARPS * 32, 1, (codes_tagged<Op, F, CODES_WARPS>(a)), \
+	            const __grid_constant__ CodesArgs<Tagged<Op>> a)
+#define REEL_CODES_RING_TAGGED(format, F, name, Op)                                                            \
+	REEL_KERNEL(name##_##format##_tagged, (CodesRing<Tagged<Op>, F>::THREADS), 2, (codes_ring_tagged<Op, F>(a)), \
+	            const __grid_constant__ CodesArgs<Tagged<Op>> a)
 // The kernels of up to 8 rows that the product before hands over.
 #define REEL_CODES_TAKEN(format, F, name, Op)                                                                  \
 	REEL_KERNEL(name##_##format##_taken8, CODES_WARPS * 32, 1, (codes<Op, F, CODES_WARPS, true>(a)), \
@@ -106,6 +114,8 @@
 #define REEL_WHOLE(name, Op, D)
 #define REEL_STREAM_K_CODES(name, Op, F, T)
 #define REEL_CODES_RING8(format, F, name, Op)
+#define REEL_CODES_TAGGED(format, F, name, Op)
+#define REEL_CODES_RING_TAGGED(format, F, name, Op)
 #define REEL_CODES_TAKEN(format, F, name, Op)
 // The kernel over quantised weights of 32 rounded rows.
 #define REEL_CODES_MANY(name, Op, F)                                                                 \
@@ -125,15 +135,8 @@
 	REEL_STREAM_K_CODES(name##_##f##_streamk56, Op, F, 56)   \
 	REEL_STREAM_K_CODES(name##_##f##_streamk104, Op, F, 104) \
 	REEL_STREAM_K_CODES(name##_##f##_streamk208, Op, F, 208)
-// The formats that prompts are multiplied from by stream-K (streamKFormats in stream_k_codes.go).
-#define REEL_STREAM_K_FORMATS(name, Op)              \
-	REEL_STREAM_K_CODES_OF(q4_0, Q4_0, name, Op) \
-	REEL_STREAM_K_CODES_OF(q8_0, Q8_0, name, Op) \
-	REEL_STREAM_K_CODES_OF(q4_k, Q4_K, name, Op) \
-	REEL_STREAM_K_CODES_OF(q5_k, Q5_K, name, Op) \
-	REEL_STREAM_K_CODES_OF(q6_k, Q6_K, name, Op) \
-	REEL_STREAM_K_CODES_OF(f8, F8, name, Op)     \
-	REEL_STREAM_K_CODES_OF(g4_128, G4_128, name, Op)
+// Of the usual formats.
+#define REEL_STREAM_K_FORMATS(name, Op) REEL_USUAL_FORMATS(REEL_STREAM_K_CODES_OF, name, Op)
 
 // Blocks per SM for up to 8 rows, and the steps of activations in flight then: one step leaves
 // registers for two blocks.

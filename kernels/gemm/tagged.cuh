@@ -17,7 +17,9 @@ template <class Op> struct TaggedArgs {
 //   GIVES                   what it leaves; if nothing, finish stores results
 //   value(unit, row, t, y)  one of a pair of results
 template <class Op> struct Tagged : Op {
+	using Args = TaggedArgs<Op>;
 	static constexpr bool PREPARES_EARLY = true;
+	static constexpr bool HANDS_OVER = false, HANDOVER_NORMED = false; // otherwise than as tagged values
 	const Tags &tags;
 	uint32_t base;   // of the pass's tags
 	uint64_t before; // what is added to, perhaps not there yet
@@ -38,7 +40,7 @@ template <class Op> struct Tagged : Op {
 		if constexpr (Op::GIVES == GIVES_NOTHING) {
 			Op::finish(unit, row, t, y);
 		} else if constexpr (Op::GIVES == GIVES_PAIRS) {
-			const float v = this->value(unit, row, t, y), next = __shfl_xor_sync(0xffff, v, 1);
+			const float v = __fmul_rn(this->value(unit, row, t, y), tags.scale), next = __shfl_xor_sync(0xffff, v, 1);
 			if (row % 2 == 0) put_tagged(tags.out + (unit * 16 + row) / 2, BF16::pack(v, next), tag);
 		} else if constexpr (Op::GIVES == GIVES_SUM) {
 			float x = __uint_as_float(await_tagged(before, out, tag - 1));

@@ -7,11 +7,11 @@
 // Tags are where an op of a pass takes and gives tagged values.
 struct Tags {
 	uint32_t *pass;      // [1]: what the pass adds to its tags; the op that begins the pass raises it by TAGS_OF_PASS
-	const uint64_t *in;  // float32, or pairs of bfloat16 if the op has no norm
+	const uint64_t *in;  // float32, or pairs of bfloat16 if the op has no norm, times its `scale`
 	uint64_t *out;       // the same for the next op; a projection has the residual stream here, and adds to it in place
 	int32_t taken, given; // tags of in and out within the pass
 	int32_t first;        // whether this is the op after the one that begins the pass
-	int32_t unused;
+	float scale;          // of pairs in out, multiplied before they are rounded: a power of two
 
 	__device__ __forceinline__ uint32_t base() const { return *static_cast<const volatile uint32_t *>(pass); }
 };
@@ -73,7 +73,11 @@ __device__ __forceinline__ uint32_t await_tagged(uint64_t v, const uint64_t *at,
 __device__ __forceinline__ uint32_t await_tagged(const uint64_t *at, uint32_t tag) {
 	return await_tagged(look_tagged(at), at, tag);
 }
-// The same of four float32.
+// The same of two pairs and of four float32.
+__device__ __forceinline__ uint2 await_tagged(ulonglong2 v, const uint64_t *at, uint32_t tag) {
+	while (stale(v.x, tag) || stale(v.y, tag)) v = look_tagged2(at);
+	return {tagged_word(v.x), tagged_word(v.y)};
+}
 __device__ __forceinline__ float4 await_tagged(FourTagged v, const uint64_t *at, uint32_t tag) {
 	while (stale(v.low.x, tag) || stale(v.low.y, tag) || stale(v.high.x, tag) || stale(v.high.y, tag))
 		v = look_tagged4(at);

@@ -89,12 +89,14 @@ func (p *pass) layerTags(i int) (l layerTags) {
 	if !p.tags {
 		return l
 	}
-	t, before := p.memory.tags, 2*i
+	t, before, of := p.memory.tags, 2*i, &p.model.layers[i]
 	attended, fed := before+1, before+2
 	l.qkv = kernels.Tags{Pass: t.pass, In: t.x, Taken: before, Out: t.qkv, Given: attended, First: i == 0}
-	l.attend = kernels.Tags{Pass: t.pass, In: t.qkv, Taken: attended, Out: t.attended, Given: attended}
+	l.attend = kernels.Tags{Pass: t.pass, In: t.qkv, Taken: attended, Out: t.attended, Given: attended,
+		ForCodes: of.output.DType.Quantised()}
 	l.output = kernels.Tags{Pass: t.pass, In: t.attended, Taken: attended, Out: t.x, Given: attended}
-	l.gateUp = kernels.Tags{Pass: t.pass, In: t.x, Taken: attended, Out: t.inner, Given: fed}
+	l.gateUp = kernels.Tags{Pass: t.pass, In: t.x, Taken: attended, Out: t.inner, Given: fed,
+		ForCodes: of.down.DType.Quantised()}
 	l.down = kernels.Tags{Pass: t.pass, In: t.inner, Taken: fed, Out: t.x, Given: fed}
 	l.experts = kernels.Tags{Pass: t.pass, In: t.x, Taken: attended, Out: t.x, Given: fed}
 	return l

@@ -253,6 +253,29 @@ func TestTaggedAttentionPreparesHeads(t *testing.T) {
 	}
 }
 
+// Weights may be codes, all or some ops'. What attention and gates leave is rounded as the next product takes it.
+func TestTaggedValuesOfCodes(t *testing.T) {
+	c := tagConfig()
+	for _, blocks := range []string{"proj embed", "proj", "embed", "1.mlp.down_proj", "o_proj", "0.mlp", "self_attn"} {
+		ops := newTagRig(t, c, blocks, "", kernels.BF16, model.NoDrafter).ops(model.Shape{Rows: 1, Samples: 1})
+		if n := tagged(ops); n != 2+5*c.Layers {
+			t.Errorf("%s: %d ops with tags", blocks, n)
+		}
+		for i, op := range ops {
+			next, codes := op, false
+			if i+1 < len(ops) {
+				next = ops[i+1]
+			}
+			if p, ok := next.(kernels.Projection); ok {
+				codes = p.W.DType.Quantised()
+			}
+			if got := tagsOf(op).ForCodes; got != codes {
+				t.Errorf("%s: %s before %s gives values for codes: %t", blocks, op.Kernel(), next.Kernel(), got)
+			}
+		}
+	}
+}
+
 // Models, weights and settings for which there are no such kernels have no tags in any pass.
 func TestOtherModelsHaveNoTags(t *testing.T) {
 	for i, change := range []func(c *model.Config){
@@ -279,8 +302,8 @@ func TestOtherModelsHaveNoTags(t *testing.T) {
 		kv             kernels.DType
 		drafter        model.Drafter
 	}{{"", "", kernels.F32, model.NoDrafter}, {"", "", kernels.BF16, model.ModelDrafter},
-		{"1.mlp.down_proj", "", kernels.BF16, model.NoDrafter}, {"2.self_attn.q_proj", "", kernels.BF16, model.NoDrafter},
-		{"embed", "", kernels.BF16, model.NoDrafter}, {"", "proj embed", kernels.BF16, model.NoDrafter}} {
+		{"2.self_attn.q_proj", "", kernels.BF16, model.NoDrafter}, {"0.mlp.up_proj", "", kernels.BF16, model.NoDrafter},
+		{"proj", "embed", kernels.BF16, model.NoDrafter}, {"", "proj embed", kernels.BF16, model.NoDrafter}} {
 		r := newTagRig(t, tagConfig(), test.blocks, test.halves, test.kv, test.drafter)
 		if n := tagged(r.ops(model.Shape{Rows: 1, Samples: 1, Follow: test.drafter == model.ModelDrafter})); n > 0 {
 			t.Errorf("%+v: %d ops with tags", test, n)
