@@ -116,6 +116,7 @@ var arguments = []argument{
 	{cpp: "TaggedArgs<Projection>", mirror: taggedArgs[projectionArgs]{}},
 	{cpp: "TaggedArgs<QKVApart>", mirror: taggedArgs[qkvArgs]{}},
 	{cpp: "TaggedDownArgs<ExpertDownArgs>", mirror: taggedDownArgs[expertDownArgs]{}},
+	{cpp: "TaggedGatesArgs<CodesArgs<ExpertGateUpTagged>>", mirror: taggedGatesArgs[codesArgs[expertGateUpArgs]]{}, sm90: true},
 	{cpp: "TaggedGatesArgs<ExpertGateUpArgs>", mirror: taggedGatesArgs[expertGateUpArgs]{}},
 	{cpp: "TaggedRouteArgs", mirror: taggedRouteArgs{}},
 	{cpp: "Tags", mirror: tagsArgs{}},

@@ -188,6 +188,8 @@ template <class To> struct WaitsForGates {
 	static __device__ __forceinline__ void wait() { begin_product<false, true>(); }
 	static __device__ __forceinline__ float weight(const ChosenArgs &c, int rank) { return c.weights[rank]; }
 	static __device__ __forceinline__ int expert(const ChosenArgs &c, int rank) { return c.expert[rank]; }
+	// round rounds n rows of In for codes.
+	template <class Rounder> static __device__ __forceinline__ void round(const Rounder &rounder, int n) { rounder.round(0, n); }
 	// pairs rounds pairs of columns of In, those at `at`, at+cols, … below n, and passes N, of which others are not defined,
 	// to put(i, pair).
 	template <class D, int N, class Put>
@@ -402,25 +404,13 @@ template <class D> __device__ __forceinline__ void expert_down_one_spread(const 
 REEL_EXPERT_DOWN_ONE(bf16, BF16)
 REEL_EXPERT_DOWN_ONE(f16, F16)
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// The experts of one row that pass tagged values on.
-__device__ __forceinline__ void expert_down_one_tagged(const TaggedDownArgs<ExpertDownArgs> &a) {
-	expert_down_one<BF16>(a.op, AddTagged(a));
-	end_tagged();
-}
-REEL_KERNEL(reel_expert_gateup_bf16_one_tagged, FEW_ROWS_THREADS, 2, (expert_gemv_tagged<ExpertGateUpOne, BF16, 4>(a)),
-            const __grid_constant__ TaggedGatesArgs<ExpertGateUpArgs> a)
-REEL_KERNEL(reel_expert_down_bf16_one_tagged, FEW_ROWS_THREADS, 1, (expert_down_one_tagged(a)),
-            const __grid_constant__ TaggedDownArgs<ExpertDownArgs> a)
-#endif
-
 // expert_down_codes_one is the same over quantised weights, of at most 8 experts. A warp has one partial sum
 // (codes_multiply.cuh) of every few experts, and only as many partial sums have warps as there are bricks.
 template <class F, class To> __device__ __forceinline__ void expert_down_codes_one(const ExpertDownArgs &a, const To &to) {
 	constexpr int SUMS = Sums<F>::NEEDED ? Sums<F>::COLUMNS : 0, PART = 16, RANK = CODE_PARTS * PART;
 	__shared__ float partials[TOKEN_TILE * RANK], squares[TOKEN_TILE][PARTIALS]; // squares: of rows with norms, not here
 	extern __shared__ uint4 roundedRows[];
-	const Ranks &ranks = Ranks::find<0>(a.chosen, a.in);
+	const Ranks &ranks = to.ranks(a);
 	if (ranks.in.n == 0) return DownResult<To>(a, to, false).skip();
 	const int bricks = F::bricks(a.in.cols), parts = min(CODE_PARTS, bricks), apart = CODES_WARPS / parts;
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = warp % parts, first = warp / parts;
@@ -431,11 +421,11 @@ template <class F, class To> __device__ __forceinline__ void expert_down_codes_o
 	typename ExpertStream<ExpertDown, F, 1>::Type stream(a.in.cols, part);
 	const char *from = tile(first);
 	if (from) stream.begin({from});
-	begin_product<false, true>();
+	to.wait();
 	const Activations in = {a.in.x, nullptr, nullptr, a.in.cols, a.used, 0};
 	const SharedRows<false, SUMS, CODES_WARPS, SUMS ? 2 : 4, SUMS ? 1 : 2, SUMS ? 2 : 4> rounder = {
 		in, reinterpret_cast<char *>(roundedRows), squares, a.used};
-	rounder.round(0, a.used);
+	to.round(rounder, a.used);
 	__syncthreads();
 	const Rows rows = rounder.rows(a.used);
 	for (int rank = first; from; rank += apart) {
@@ -555,6 +545,44 @@ template <class F> __device__ __forceinline__ void expert_down_ring_one_spread(c
 	REEL_KERNEL(reel_expert_down_##format##_ring_one_spread, (ExpertDownRing<F>::THREADS), (ExpertDownRing<F>::BLOCKS), \
 	            (expert_down_ring_one_spread<F>(a)), const __grid_constant__ SpreadCodesArgs<ExpertDown> a)
 REEL_FORMATS(REEL_EXPERT_DOWN_RING)
+#endif
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// The experts of one row that pass tagged values on, over bfloat16 and over usual formats with bricks of more than 64
+// columns (taggedGates and taggedDowns of experts_tagged.go): gates have a ring, down projections have none.
+struct ExpertGateUpTagged : ExpertGateUpOne {
+	__device__ __forceinline__ ExpertGateUpTagged(const Args &o) : ExpertGateUpOne{{o}, TaggedRanks::memory(), o.inner / 16} {}
+	template <int> static __device__ __forceinline__ ExpertGateUpTagged of(const Args &o, int) { return o; }
+	static __device__ __forceinline__ RowTile tile_of(const Args &o, int, int unit, int r) {
+		return ExpertGateUpTagged(o).row_tile(unit, r);
+	}
+	static __device__ __forceinline__ int segments(const Args &) { return 1; }
+	__device__ __forceinline__ const Activations &activations() const { return o.in; }
+};
+REEL_KERNEL(reel_expert_gateup_bf16_one_tagged, FEW_ROWS_THREADS, 2, (expert_gemv_tagged<ExpertGateUpTagged, BF16, 4>(a)),
+            const __grid_constant__ TaggedGatesArgs<ExpertGateUpArgs> a)
+__device__ __forceinline__ void expert_down_one_tagged(const TaggedDownArgs<ExpertDownArgs> &a) {
+	expert_down_one<BF16>(a.op, AddTagged(a));
+	end_tagged();
+}
+template <class F> __device__ __forceinline__ void expert_down_codes_one_tagged(const TaggedDownArgs<ExpertDownArgs> &a) {
+	expert_down_codes_one<F>(a.op, AddTagged(a));
+	end_tagged();
+}
+REEL_KERNEL(reel_expert_down_bf16_one_tagged, FEW_ROWS_THREADS, 1, (expert_down_one_tagged(a)),
+            const __grid_constant__ TaggedDownArgs<ExpertDownArgs> a)
+#define REEL_EXPERT_GATES_TAGGED(format, F)                                                                \
+	REEL_KERNEL(reel_expert_gateup_##format##_one_tagged, (ExpertRing<ExpertGateUpTagged, F>::THREADS), 1, \
+	            (expert_ring_tagged<ExpertGateUpTagged, F>(a)),                                            \
+	            const __grid_constant__ TaggedGatesArgs<CodesArgs<ExpertGateUpTagged>> a)
+REEL_EXPERT_GATES_TAGGED(q4_k, Q4_K)
+REEL_EXPERT_GATES_TAGGED(q5_k, Q5_K)
+REEL_EXPERT_GATES_TAGGED(f8, F8)
+REEL_EXPERT_GATES_TAGGED(g4_128, G4_128)
+#define REEL_EXPERT_DOWN_TAGGED(format, F)                                                                         \
+	REEL_KERNEL(reel_expert_down_##format##_one_tagged, CODES_WARPS * 32, 1, (expert_down_codes_one_tagged<F>(a)), \
+	            const __grid_constant__ TaggedDownArgs<ExpertDownArgs> a)
+REEL_USUAL_FORMATS_OF_MORE(REEL_EXPERT_DOWN_TAGGED)
 #endif
 
 struct ExpertSumArgs {

@@ -3,6 +3,7 @@ package kernels
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"reel.internal/reel/kernels/device"
 )
@@ -21,15 +22,48 @@ type ExpertTags struct {
 // gemm/experts_tagged.cuh.
 const taggedExperts = 128
 
+// The types of weights that have kernels of gates and of down projections with tagged values: REEL_EXPERT_GATES_TAGGED and
+// REEL_EXPERT_DOWN_TAGGED of experts.cu.
+var (
+	taggedGates = []DType{BF16, Q4_K, Q5_K, F8, G4_128}
+	taggedDowns = append(taggedGates, Q6_K)
+)
+
 // CanTagExperts reports whether there are kernels of one row for a layer's experts, of which it uses so many, that take and
 // give tagged values.
 func CanTagExperts(gate, up, down Weight, experts, used int) bool {
-	if experts > taggedExperts || gate.Rows%(experts*tileRows) != 0 || down.Rows%(experts*tileRows) != 0 ||
-		gate.DType != BF16 || up.DType != BF16 || down.DType != BF16 {
+	for _, w := range []Weight{gate, up, down} {
+		if !w.Order.IsZero() || w.Cols%tagColumns != 0 || w.Rows%(experts*tileRows) != 0 {
+			return false
+		}
+	}
+	return experts <= taggedExperts && gate.DType == up.DType && canTagGates(gate) &&
+		(ExpertDown{Down: down, Chosen: Chosen{Experts: experts, Used: used}}).canTag()
+}
+
+// canTagGates reports whether gates have a kernel.
+func canTagGates(w Weight) bool {
+	if !slices.Contains(taggedGates, w.DType) {
 		return false
 	}
-	d := ExpertDown{Down: down, Chosen: Chosen{Experts: experts, Used: used}}
-	return CanTag(true, gate, up) && CanTag(false, down) && d.sharedOfOne() > 0
+	if w.DType == BF16 {
+		return gemvRowBytes(w.Cols, true) <= gemvShared
+	}
+	stages, _ := expertRing(w.DType, w.Cols, 1, 2)
+	return stages > 0
+}
+
+// canTag reports whether the down projection has a kernel. Over codes it is the one without a ring, for narrow experts.
+func (o ExpertDown) canTag() bool {
+	d, used := o.Down.DType, o.Chosen.Used
+	if !slices.Contains(taggedDowns, d) {
+		return false
+	}
+	if d == BF16 {
+		return o.sharedOfOne() > 0
+	}
+	ring, _ := expertDownRing(d, o.Down.Cols, used)
+	return used <= codesTokens && ring == 0 && codesRowsThatFit(d, o.Down.Cols, blockShared) >= used
 }
 
 // checkTags checks the tags of experts of one row, which come and go in the residual stream alone.
@@ -39,7 +73,7 @@ func (o Experts) checkTags() error {
 	}
 	e, used := o.Route.Chosen.Experts, o.Route.Chosen.Used
 	if !CanTagExperts(o.GateUp.Gate, o.GateUp.Up, o.Down.Down, e, used) || o.Tags.In != o.Tags.Out ||
-		o.Tags.Taken != o.Tags.Given-1 || o.Down.Store || !o.GateUp.Spread.IsZero() || !o.Down.Spread.IsZero() ||
+		o.Tags.Taken != o.Tags.Given-1 || o.Route.Groups > 1 || o.Down.Store || !o.GateUp.Spread.IsZero() || !o.Down.Spread.IsZero() ||
 		!o.Route.RowIndex.IsZero() || !o.GateUp.RowIndex.IsZero() || !o.Down.RowIndex.IsZero() {
 		return fmt.Errorf("%w: tags of experts that have no kernels for them", device.ErrBadShape)
 	}

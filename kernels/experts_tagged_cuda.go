@@ -24,6 +24,7 @@ func (o Experts) tags(q *cuda.Queue, in, out device.Buffer) tagsArgs {
 	if t.In, t.Out = in, out; in != o.Tags.In {
 		t.Taken = t.Given
 	}
+	t.ForCodes = o.Down.Down.DType.Quantised() // of the gates' results
 	return t.args(q)
 }
 
@@ -33,18 +34,26 @@ func (o Experts) taggedLogits(q *cuda.Queue, route routeArgs) error {
 		taggedRouteArgs{of: route, tags: o.tags(q, o.Tags.In, o.Between.Logits)})
 }
 
+// taggedGates launches blocks that take units of all the row's experts in turn: two on an SM over bfloat16, over codes one,
+// which has a ring.
 func (o Experts) taggedGates(q *cuda.Queue, route routeArgs) error {
+	d, hidden, units := o.GateUp.Gate.DType, o.Route.Hidden, tilesOf(o.GateUp.inner())*o.Route.Chosen.Used
 	args, tags := o.GateUp.args(q), o.tags(q, o.Tags.In, o.Between.Inner)
 	args.in.n = 1
 	choice := choiceArgs{of: route, logits: q.Address(o.Between.Logits), choice: q.Address(o.Between.Choice)}
-	units := tilesOf(o.GateUp.inner()) * o.Route.Chosen.Used
-	return cuda.Launch(q, "reel_expert_gateup_bf16_one_tagged", cuda.Grid{
-		X: min(units, 2*q.SMs(), tune.MaxPersistentBlocks), Threads: gemv.threads, Shared: 8 * o.Route.Hidden,
-		Dependent: tune.DependentLaunch}, taggedGatesArgs[expertGateUpArgs]{op: args, tags: tags, choice: choice})
+	name, g := "reel_expert_gateup"+formats[d].kernel+"_one_tagged", cuda.Grid{Dependent: tune.DependentLaunch}
+	if d == BF16 {
+		g.X, g.Threads, g.Shared = min(units, 2*q.SMs(), tune.MaxPersistentBlocks), gemv.threads, gemvRowBytes(hidden, true)
+		return cuda.Launch(q, name, g, taggedGatesArgs[expertGateUpArgs]{op: args, tags: tags, choice: choice})
+	}
+	stages, shared := expertRing(d, hidden, 1, 2)
+	g.X, g.Threads, g.Shared = min(units, q.SMs(), tune.MaxPersistentBlocks), expertRingThreads, shared
+	ring := codesArgs[expertGateUpArgs]{op: args, units: int32(units), atOnce: 1, stages: int32(stages)}
+	return cuda.Launch(q, name, g, taggedGatesArgs[codesArgs[expertGateUpArgs]]{op: ring, tags: tags, choice: choice})
 }
 
 func (o Experts) taggedDown(q *cuda.Queue) error {
-	return launchDownOfOne(q, o.Down, "_one_tagged", cuda.Grid{Threads: gemv.threads, Shared: o.Down.sharedOfOne()},
+	return launchDownOfOne(q, o.Down, "_one_tagged", cuda.Grid{Threads: gemv.threads, Shared: o.Down.oneShared(q)},
 		taggedDownArgs[expertDownArgs]{op: o.Down.args(q), tags: o.tags(q, o.Between.Inner, o.Tags.Out),
 			choice: q.Address(o.Between.Choice), experts: int32(o.Route.Chosen.Experts)})
 }

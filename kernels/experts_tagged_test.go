@@ -54,6 +54,7 @@ func TestTaggedExpertsRefuse(t *testing.T) {
 			o.Tags.In = o.Tags.In.Slice(0, 8*63)
 			o.Tags.Out = o.Tags.In
 		},
+		"groups":                  func(o *Experts) { o.Route.Groups, o.Route.GroupsUsed = 2, 2 },
 		"no sum":                  func(o *Experts) { o.Down.Store = true },
 		"a list of rows":          func(o *Experts) { o.Route.RowIndex = index },
 		"a list of rows of gates": func(o *Experts) { o.GateUp.RowIndex = index },
@@ -68,7 +69,7 @@ func TestTaggedExpertsRefuse(t *testing.T) {
 	}
 }
 
-// Kernels of experts with tagged values are for bfloat16, whole blocks of columns, and few experts.
+// Kernels of experts with tagged values are for bfloat16 and some formats, whole blocks of columns, and few experts.
 func TestCanTagExperts(t *testing.T) {
 	stack := func(d DType, rows, cols int) Weight { return Weight{DType: d, Rows: rows, Cols: cols} }
 	for _, test := range []struct {
@@ -79,7 +80,12 @@ func TestCanTagExperts(t *testing.T) {
 		{2048, 768, 128, 8, BF16, BF16, true}, // Qwen3-30B-A3B
 		{2880, 2880, 32, 4, BF16, BF16, true}, // gpt-oss-20b
 		{2048, 768, 144, 8, BF16, BF16, false}, {2048, 768, 128, 8, F16, F16, false}, {2048, 768, 128, 8, BF16, F16, false},
-		{2048, 768, 128, 8, Q4_K, Q4_K, false}, {2048, 768, 128, 8, BF16, Q4_K, false},
+		{2048, 768, 128, 8, Q4_K, Q4_K, true}, {2048, 768, 128, 8, Q4_K, Q6_K, true}, {2048, 768, 128, 8, BF16, Q4_K, true},
+		{2048, 768, 128, 8, G4_128, G4_128, true}, {2048, 768, 128, 8, F8, F8, true},
+		{2048, 768, 128, 8, Q6_K, Q6_K, false}, {2048, 768, 128, 8, Q8_0, Q8_0, false}, {2048, 768, 128, 8, Q4_K, Q8_0, false},
+		{2048, 768, 128, 9, Q4_K, Q4_K, false},  // more experts than places of an operand
+		{2048, 2048, 128, 8, Q4_K, Q4_K, false}, // which has a ring
+		{2880, 2880, 32, 4, MXFP4, MXFP4, false},
 		{2048, 744, 128, 8, BF16, BF16, false}, {2048, 784, 128, 8, BF16, BF16, false}, {2056, 768, 128, 8, BF16, BF16, false},
 		{12096, 768, 8, 2, BF16, BF16, false}, {2048, 16384, 8, 3, BF16, BF16, false},
 	} {

@@ -1009,6 +1009,11 @@ REEL_SIZE(AttendFromArgs, 208);
 static_assert(sizeof(AttendArgs) == 200, "post and earliest follow the base");
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+REEL_SIZE(TaggedGatesArgs<CodesArgs<ExpertGateUpTagged>>, 440);
+REEL_FIELD(TaggedGatesArgs<CodesArgs<ExpertGateUpTagged>>, op, 0);
+REEL_FIELD(TaggedGatesArgs<CodesArgs<ExpertGateUpTagged>>, tags, 224);
+REEL_FIELD(TaggedGatesArgs<CodesArgs<ExpertGateUpTagged>>, choice, 264);
+
 REEL_SIZE(WgmmaArgs<GateUp>, 104);
 REEL_FIELD(WgmmaArgs<GateUp>, op, 0);
 REEL_FIELD(WgmmaArgs<GateUp>, rounded, 80);

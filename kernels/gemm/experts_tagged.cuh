@@ -1,7 +1,7 @@
 // Experts of one row whose router, gates and down projection pass tagged values on (ptx/tagged.cuh): logits, then the
 // choice beside the gates' results.
 #pragma once
-#include "gemm/experts.cuh"
+#include "gemm/experts_ring.cuh"
 #include "gemm/route.cuh"
 #include "gemm/tagged.cuh"
 
@@ -52,6 +52,7 @@ struct TaggedLogits {
 // TaggedRanks are the experts of the row and their weights.
 struct TaggedRanks : Ranks {
 	float weight[32];
+	uint32_t base; // of the pass's tags
 
 	// memory returns those of the block, in shared memory.
 	static __device__ __forceinline__ TaggedRanks &memory() {
@@ -59,10 +60,12 @@ struct TaggedRanks : Ranks {
 		return ranks;
 	}
 	// choose chooses them, in one warp, and gives the choice in the last block.
-	__device__ __forceinline__ void choose(const ChoiceArgs &a, uint32_t tag) {
+	__device__ __forceinline__ void choose(const ChoiceArgs &a, const Tags &tags, uint32_t base) {
+		const uint32_t tag = base + tags.given;
 		const bool gives = blockIdx.x == gridDim.x - 1;
-		const Choice c = route_choose<TAGGED_EXPERTS / 32>(a.of, TaggedLogits{a.logits, tag}, gives);
+		const Choice c = route_choose<TAGGED_EXPERTS / 32, false>(a.of, TaggedLogits{a.logits, tag}, gives);
 		const int lane = threadIdx.x % 32;
+		if (lane == 0) this->base = base;
 		if (lane >= a.of.used) return;
 		expert[lane] = c.id;
 		if (!gives) return;
@@ -81,13 +84,18 @@ struct TaggedRanks : Ranks {
 	}
 };
 
-// Choosing is gates of one row over weights of 16 bits: it takes the row while the router computes, and then chooses.
+// Choosing is gates of one row over weights of 16 bits: a block takes the row while the router computes, and then chooses.
+// Its experts are in TaggedRanks::memory().
 template <class Op> struct Choosing : Tagged<Op> {
 	const ChoiceArgs &choice;
 
 	__device__ __forceinline__ Choosing(const TaggedGatesArgs<typename Op::Args> &a)
-		: Tagged<Op>(Op{{a.op}, TaggedRanks::memory(), a.op.inner / 16}, a.tags), choice(a.choice) {}
-	__device__ __forceinline__ const Activations &activations() const { return this->o.in; }
+		: Tagged<Op>(Op(a.op), a.tags), choice(a.choice) {}
+	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[Op::R]) const {
+		Tagged<Op> op = *this;
+		op.base = TaggedRanks::memory().base; // there is no register for it
+		op.finish(unit, row, t, y);
+	}
 };
 // Which weights a block needs is not known before the choice.
 template <class Op, class B> __device__ __forceinline__ void begin_operands(const Choosing<Op> &, B &b) { b.begin_norm(); }
@@ -95,7 +103,7 @@ template <class Op> __device__ __forceinline__ void begin_gemv(Choosing<Op> &op)
 template <class Op, class B, class Prepare>
 __device__ __forceinline__ void take_row(const Choosing<Op> &op, B &b, int t, float *squares, Prepare prepare) {
 	take_row(static_cast<const Tagged<Op> &>(op), b, t, squares, prepare);
-	if (b.warp == 0) TaggedRanks::memory().choose(op.choice, op.base + op.tags.given);
+	if (b.warp == 0) TaggedRanks::memory().choose(op.choice, op.tags, op.base);
 	__syncthreads();
 	b.aim(op, blockIdx.x);
 	b.begin_weights();
@@ -105,6 +113,51 @@ __device__ __forceinline__ void expert_gemv_tagged(const TaggedGatesArgs<typenam
 	gemv<Choosing<Op>, D, U>(Choosing<Op>(a));
 	end_tagged();
 }
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// ChoosingRing is the same over codes, for expert_ring: a warp that has taken its part of the row chooses, also for the producer.
+template <class Op> struct ChoosingRing {
+	const Tags &tags;
+	const ChoiceArgs &choice;
+	const uint32_t base;
+
+	template <class O> __device__ __forceinline__ void begin() const {}
+	__device__ __forceinline__ void choose() const {
+		if (threadIdx.x >= 32) return;
+		TaggedRanks::memory().choose(choice, tags, base);
+		__syncwarp();
+		await_choice();
+	}
+	__device__ __forceinline__ void await_choice() const { named_barrier_sync<64>(2); }
+	__device__ __forceinline__ Tagged<Op> of(const Op &op) const {
+		Tagged<Op> gates(op, tags);
+		gates.base = base;
+		return gates;
+	}
+	template <int THREADS> __device__ __forceinline__ void end() const {}
+};
+template <class Op, class F>
+__device__ __forceinline__ void expert_ring_tagged(const TaggedGatesArgs<CodesArgs<Op>> &a) {
+	expert_ring<Op, F>(a.op, gridDim.x, ChoosingRing<Op>{a.tags, a.choice, begin_tagged(a.tags)});
+	end_tagged();
+}
+#endif
+
+// TaggedExpertRows is where RowRounder has the results of all gates from, as one row of padded rows: pairs for codes.
+struct TaggedExpertRows {
+	static constexpr bool ROUNDED = true;
+	using Four = ulonglong2;
+	const uint64_t *in;
+	uint32_t tag;
+	int cols, padded;
+
+	__device__ __forceinline__ bool exists(int k) const { return k % padded < cols; }
+	__device__ __forceinline__ const uint64_t *at(int k) const { return in + (k / padded * cols + k % padded) / 2; }
+	__device__ __forceinline__ Four load(int, int k) const { return exists(k) ? look_tagged2(at(k)) : Four{}; }
+	__device__ __forceinline__ uint2 rounded(const Four &v, int k) const {
+		return exists(k) ? await_tagged(v, at(k), tag) : uint2{0, 0};
+	}
+};
 
 // AddTagged adds the sums of a row's experts to the residual stream as tagged values, and takes pairs of gates' results.
 struct AddTagged {
@@ -133,6 +186,22 @@ struct AddTagged {
 		put_tagged(tags.out + at, __fadd_rn(__uint_as_float(await_tagged(old, tags.out + at, tag - 1)), sum), tag);
 	}
 	__device__ __forceinline__ void skip(int) const {} // there is no padding
+	// round fills the rounded rows of n experts for codes, with all loads in flight: few columns would keep few warps busy.
+	template <bool NORMED, int SUMS, int WARPS, int ROWS, int BATCH, int ONE>
+	__device__ __forceinline__ void round(const SharedRows<NORMED, SUMS, WARPS, ROWS, BATCH, ONE> &to, int n) const {
+		const int padded = padded_columns(to.in.cols), pitch = row_pitch(to.in.cols);
+		const Activations all = {nullptr, nullptr, nullptr, n * padded, 1, -1, 0};
+		float squares[1][PARTIALS / WARPS];
+		RowRounder{all, (int)threadIdx.x % 32, (int)threadIdx.x / 32}.template round<false, SUMS, 1, 4, WARPS>(
+			TaggedExpertRows{tags.in, base + tags.taken, to.in.cols, padded}, {0}, squares,
+			[&](int, int k, uint2 v) {
+				*reinterpret_cast<uint2 *>(to.rounded + k / padded * pitch + RowRounder::chunk_of(k % padded, GROUP_CHUNKS)) = v;
+			},
+			[&](int, int columns, int g, float v) {
+				const int groups = padded / columns;
+				to.sums()[g % groups * TOKEN_TILE + g / groups] = v;
+			});
+	}
 	// pairs takes those of columns at `at`, at+cols, … below n, and passes N to put(i, pair).
 	template <class D, int N, class Put>
 	__device__ __forceinline__ void pairs(const float *, int cols, int at, int n, Put put) const {

@@ -259,14 +259,14 @@ template <int EACH> struct RouteScores {
 	}
 	// keys returns keys that rise with the values by which experts are chosen, scores or logits, as Best does: what is not
 	// a number is above NOT_CHOSEN, and below all numbers. No expert that does not exist is above 0.
-	__device__ __forceinline__ void keys(uint32_t (&key)[EACH]) const {
+	template <bool GROUPS> __device__ __forceinline__ void keys(uint32_t (&key)[EACH]) const {
 		float choice[EACH];
 #pragma unroll
 		for (int i = 0; i < EACH; i++) {
 			choice[i] = score[i];
 			if (a.choice && exists(i)) choice[i] = __fadd_rn(choice[i], a.choice[expert(i)]);
 		}
-		if (a.groups > 1) keep_groups(a, choice);
+		if (GROUPS && a.groups > 1) keep_groups(a, choice);
 #pragma unroll
 		for (int i = 0; i < EACH; i++) {
 			const uint32_t bits = __float_as_uint(__fadd_rn(choice[i], 0.f)); // one zero of two
@@ -287,14 +287,14 @@ template <int EACH> struct RouteScores {
 	}
 };
 
-// route_choose chooses the experts of a row from its logits, in one warp. Without `weighs` it may leave their weights
-// aside, which take as long as the choice.
-template <int EACH, class Logits>
+// route_choose chooses the experts of a row from its logits, in one warp. Without GROUPS there are none. Without `weighs` it
+// may leave their weights aside, which take as long as the choice.
+template <int EACH, bool GROUPS = true, class Logits>
 __device__ __forceinline__ Choice route_choose(const RouteArgs &a, const Logits &logits, bool weighs = true) {
 	RouteScores<EACH> s(a, logits);
 	uint32_t key[EACH];
 	if (a.byScore) s.make();
-	s.keys(key);
+	s.template keys<GROUPS>(key);
 	if (!a.byScore && weighs) s.make();
 	float weight = 0; // of rank `lane`
 	int id = 0;

@@ -34,7 +34,7 @@ template <class Op> struct Tagged : Op {
 			Op::prepare(unit, row, t);
 	}
 	// finish is called by 16 threads of a warp, for the rows of a unit.
-	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[Op::R]) {
+	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[Op::R]) const {
 		uint64_t *const out = tags.out + unit * 16 + row;
 		const uint32_t tag = base + tags.given;
 		if constexpr (Op::GIVES == GIVES_NOTHING) {

@@ -289,6 +289,7 @@ func TestOtherModelsHaveNoTags(t *testing.T) {
 		func(c *model.Config) { *c = tagExperts(); c.Experts.Count = 144 },
 		func(c *model.Config) { *c = tagExperts(); c.Experts.Inner = 96 },
 		func(c *model.Config) { *c = tagExperts(); c.Experts.Shared = 64 },
+		func(c *model.Config) { *c = tagExperts(); c.Experts.Groups, c.Experts.GroupsUsed = 4, 2 },
 		func(c *model.Config) { *c = tagMixed(); c.Inner = 96 },
 	} {
 		c := tagConfig()
