@@ -73,9 +73,10 @@ struct TaggedRanks : Ranks {
 		put_tagged(a.choice + 2 * lane + 1, c.weight, tag);
 	}
 	// take takes what that block gave, in one warp. An id that is taken too early, as in tests, exists.
-	__device__ __forceinline__ void take(const uint64_t *choice, int used, int experts, uint32_t tag) {
+	__device__ __forceinline__ void take(const uint64_t *choice, const Tags &tags, uint32_t base, int used, int experts) {
 		const int lane = threadIdx.x % 32;
-		if (lane == 0) in.n = 1; // no padding
+		const uint32_t tag = base + tags.taken;
+		if (lane == 0) in.n = 1, this->base = base; // in is no padding
 		if (lane >= used) return;
 		ulonglong2 v = look_tagged2(choice + 2 * lane);
 		while (stale(v.x, tag) || stale(v.y, tag)) v = look_tagged2(choice + 2 * lane);
@@ -164,36 +165,42 @@ struct AddTagged {
 	const Tags &tags;
 	const uint64_t *const choice;
 	const int experts;
-	const uint32_t base;
 	uint64_t old; // perhaps not there yet
 
 	template <class Args>
 	__device__ __forceinline__ AddTagged(const TaggedDownArgs<Args> &a)
-		: tags(a.tags), choice(a.choice), experts(a.experts), base(begin_tagged(a.tags)), old(0) {}
+		: tags(a.tags), choice(a.choice), experts(a.experts), old(0) {}
 	template <class Args> __device__ __forceinline__ const Ranks &ranks(const Args &o) const {
 		TaggedRanks &ranks = TaggedRanks::memory();
-		if (threadIdx.x < 32) ranks.take(choice, o.used, experts, base + tags.taken);
+		const uint32_t base = begin_tagged(tags);
+		if (threadIdx.x < 32) ranks.take(choice, tags, base, o.used, experts);
 		__syncthreads();
 		return ranks;
 	}
+	// base is in no register until then: products have none to spare.
+	__device__ __forceinline__ uint32_t base() const { return TaggedRanks::memory().base; }
 	__device__ __forceinline__ void before_wait(int at) { old = look_tagged(tags.out + at); }
 	__device__ __forceinline__ void wait() const {}
 	__device__ __forceinline__ void after_wait() const {}
 	__device__ __forceinline__ float weight(const ChosenArgs &, int rank) const { return TaggedRanks::memory().weight[rank]; }
 	__device__ __forceinline__ int expert(const ChosenArgs &, int rank) const { return TaggedRanks::memory().expert[rank]; }
 	__device__ __forceinline__ void finish(int at, float sum) const {
-		const uint32_t tag = base + tags.given;
+		const uint32_t tag = base() + tags.given;
 		put_tagged(tags.out + at, __fadd_rn(__uint_as_float(await_tagged(old, tags.out + at, tag - 1)), sum), tag);
 	}
 	__device__ __forceinline__ void skip(int) const {} // there is no padding
 	// round fills the rounded rows of n experts for codes, with all loads in flight: few columns would keep few warps busy.
 	template <bool NORMED, int SUMS, int WARPS, int ROWS, int BATCH, int ONE>
 	__device__ __forceinline__ void round(const SharedRows<NORMED, SUMS, WARPS, ROWS, BATCH, ONE> &to, int n) const {
-		const int padded = padded_columns(to.in.cols), pitch = row_pitch(to.in.cols);
+		const int cols = to.in.cols, padded = padded_columns(cols), pitch = row_pitch(cols);
+		const int mine = threadIdx.x / 32 * K_BLOCK;
+		const uint32_t tag = base() + tags.taken;
+		await_tagged(tags.in + (n * cols - (mine < cols ? cols - mine : K_BLOCK)) / 2, tag);
+		__syncwarp();
 		const Activations all = {nullptr, nullptr, nullptr, n * padded, 1, -1, 0};
 		float squares[1][PARTIALS / WARPS];
 		RowRounder{all, (int)threadIdx.x % 32, (int)threadIdx.x / 32}.template round<false, SUMS, 1, 4, WARPS>(
-			TaggedExpertRows{tags.in, base + tags.taken, to.in.cols, padded}, {0}, squares,
+			TaggedExpertRows{tags.in, tag, cols, padded}, {0}, squares,
 			[&](int, int k, uint2 v) {
 				*reinterpret_cast<uint2 *>(to.rounded + k / padded * pitch + RowRounder::chunk_of(k % padded, GROUP_CHUNKS)) = v;
 			},
@@ -205,7 +212,9 @@ struct AddTagged {
 	// pairs takes those of columns at `at`, at+cols, … below n, and passes N to put(i, pair).
 	template <class D, int N, class Put>
 	__device__ __forceinline__ void pairs(const float *, int cols, int at, int n, Put put) const {
-		const uint32_t tag = base + tags.taken;
+		const uint32_t tag = base() + tags.taken;
+		// One sector first, as in tagged.cuh, of the last expert, whose gates are computed last.
+		if (at < cols) await_tagged(tags.in + (n - cols + at / K_BLOCK * K_BLOCK) / 2, tag);
 		uint64_t seen[N];
 #pragma unroll
 		for (int i = 0; i < N; i++)
