@@ -15,11 +15,12 @@ import (
 )
 
 // taggedShape is a model's shape. outputBias is a bias of the output projection. With experts, of which a row uses some,
-// inner is the width of one.
+// inner is the width of one, and codes and downCodes are the formats of their gates and down projections; none: bfloat16.
 type taggedShape struct {
 	hidden, inner, heads, kvHeads, dim, layers, vocab int
 	biased, normed, outputBias                        bool
 	experts, used                                     int
+	codes, downCodes                                  kernels.DType
 }
 
 // taggedShapes have K blocks for some warps, for all, and several for each; one head of q for each of k or seven; one
@@ -35,6 +36,14 @@ var taggedShapes = []taggedShape{
 	{hidden: 2048, inner: 768, heads: 32, kvHeads: 4, dim: 128, layers: 1, vocab: 512, normed: true, experts: 12, used: 8},
 	{hidden: 128, inner: 64, heads: 4, kvHeads: 2, dim: 64, layers: 3, vocab: 512, experts: 8, used: 2},
 	{hidden: 2880, inner: 1088, heads: 8, kvHeads: 8, dim: 64, layers: 2, vocab: 1024, biased: true, experts: 6, used: 4},
+	{hidden: 2048, inner: 768, heads: 32, kvHeads: 4, dim: 128, layers: 2, vocab: 512, normed: true, experts: 12, used: 8,
+		codes: kernels.Q4_K, downCodes: kernels.Q6_K},
+	{hidden: 512, inner: 256, heads: 8, kvHeads: 8, dim: 64, layers: 3, vocab: 512, biased: true, experts: 40, used: 5,
+		codes: kernels.Q5_K, downCodes: kernels.Q4_K},
+	{hidden: 1024, inner: 384, heads: 8, kvHeads: 8, dim: 64, layers: 2, vocab: 512, experts: 24, used: 6,
+		codes: kernels.G4_128, downCodes: kernels.F8},
+	{hidden: 768, inner: 512, heads: 8, kvHeads: 8, dim: 64, layers: 2, vocab: 512, experts: 16, used: 4,
+		codes: kernels.F8, downCodes: kernels.Q5_K},
 }
 
 const taggedContext = 512
@@ -59,11 +68,15 @@ func (b *both) taggedWeights(s taggedShape) *taggedWeights {
 	vector := func(n int) device.Buffer { return b.load(1, bytesOf(b.normal(n, 1))) }
 	w := &taggedWeights{taggedShape: s, embedding: matrix(s.vocab, s.hidden), head: matrix(s.vocab, s.hidden),
 		norm: vector(s.hidden), rope: b.load(1, bytesOf(b.randomRoPE(taggedContext, s.dim)))}
-	stack := max(s.experts, 1)
+	stack, inner, down := max(s.experts, 1), matrix, matrix
+	if s.codes.Quantised() {
+		inner = func(rows, cols int) kernels.Weight { return b.matrix(s.codes, rows, cols)[1] }
+		down = func(rows, cols int) kernels.Weight { return b.matrix(s.downCodes, rows, cols)[1] }
+	}
 	for range s.layers {
 		l := taggedLayer{q: matrix(s.heads*s.dim, s.hidden), k: matrix(s.kvHeads*s.dim, s.hidden),
 			v: matrix(s.kvHeads*s.dim, s.hidden), output: matrix(s.hidden, s.heads*s.dim),
-			gate: matrix(stack*s.inner, s.hidden), up: matrix(stack*s.inner, s.hidden), down: matrix(stack*s.hidden, s.inner),
+			gate: inner(stack*s.inner, s.hidden), up: inner(stack*s.inner, s.hidden), down: down(stack*s.hidden, s.inner),
 			norm: vector(s.hidden), inner: vector(s.hidden)}
 		if s.experts > 0 {
 			l.router = b.load(1, bytesOf(b.normal(s.experts*s.hidden, 1/math.Sqrt(float64(s.hidden)))))
