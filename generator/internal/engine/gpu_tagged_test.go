@@ -14,11 +14,12 @@ import (
 	gpu "reel.internal/reel/kernels/device/cuda"
 )
 
-// taggedConfigs are models whose passes of one row have tagged values: alone, with biases, and with norms of heads of both
-// sizes.
+// taggedConfigs are models whose passes of one row have tagged values: alone, with biases, with norms of heads of both
+// sizes, in Q4_K, and in Q8_0 with Q4_K where columns are a multiple of 256.
 func taggedConfigs() (all []model.Config) {
 	for _, prepares := range []func(c *model.Config){func(*model.Config) {}, func(c *model.Config) { c.Bias = true },
-		func(c *model.Config) { c.HeadNorms = true }, func(c *model.Config) { c.HeadNorms, c.HeadDim = true, 128 }} {
+		func(c *model.Config) { c.HeadNorms = true }, func(c *model.Config) { c.HeadNorms, c.HeadDim = true, 128 },
+		func(c *model.Config) { c.Name = quantisedName }, func(c *model.Config) { c.Name, c.Hidden = quantisedName, 320 }} {
 		c := microConfig()
 		c.Hidden, c.Inner, c.Heads, c.KVHeads, c.HeadDim, c.Layers, c.Vocab = 256, 1024, 8, 2, 64, 6, 1000
 		prepares(&c)
