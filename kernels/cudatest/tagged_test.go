@@ -21,18 +21,19 @@ type taggedShape struct {
 	taggedFormats
 }
 
-// taggedFormats are those of a pass's weights; the zero value is bfloat16. odd is that of v and down in every second layer,
-// if it has one of its own.
+// taggedFormats are those of a pass's weights; the zero value is bfloat16. odd is that of v and down in every second
+// layer, if it has one of its own.
 type taggedFormats struct{ table, qk, v, output, gates, down, head, odd kernels.DType }
 
 // all returns formats of one kind.
 func all(t kernels.DType) taggedFormats { return taggedFormats{t, t, t, t, t, t, t, 0} }
 
-// taggedCodes are shapes with weights of codes: each format, for columns of half a chunk of 128 and less than a brick's, of
-// one unit and of several for each block; then formats as files mix them, beside bfloat16 too.
+// taggedCodes are shapes with weights of codes: each format, with one unit and with several for each block; then columns
+// that end within a chunk of 128, and formats as files mix them, beside bfloat16 too.
 func taggedCodes() (shapes []taggedShape) {
 	small := taggedShape{hidden: 256, inner: 512, heads: 4, kvHeads: 2, dim: 64, layers: 3, vocab: 500, normed: true}
-	large := taggedShape{hidden: 2048, inner: 5632, heads: 16, kvHeads: 4, dim: 128, layers: 2, vocab: 4096, biased: true}
+	large := taggedShape{hidden: 2048, inner: 5632, heads: 16, kvHeads: 4, dim: 128, layers: 2, vocab: 4096,
+		biased: true}
 	for _, t := range []kernels.DType{kernels.Q4_0, kernels.Q8_0, kernels.Q4_K, kernels.Q5_K, kernels.Q6_K, kernels.F8,
 		kernels.G4_128} {
 		small.taggedFormats, large.taggedFormats = all(t), all(t)
@@ -44,11 +45,11 @@ func taggedCodes() (shapes []taggedShape) {
 		taggedFormats: all(kernels.Q4_K)}
 	plain.odd, plain.head = kernels.Q6_K, kernels.Q6_K
 	mixed := large
-	mixed.taggedFormats = taggedFormats{kernels.BF16, kernels.G4_128, kernels.G4_128, kernels.BF16, kernels.BF16, kernels.F8,
-		kernels.BF16, 0}
+	mixed.taggedFormats = taggedFormats{kernels.BF16, kernels.G4_128, kernels.G4_128, kernels.BF16, kernels.BF16,
+		kernels.F8, kernels.BF16, 0}
 	other := large
-	other.taggedFormats = taggedFormats{kernels.Q6_K, kernels.BF16, kernels.BF16, kernels.Q4_0, kernels.Q8_0, kernels.BF16,
-		kernels.Q6_K, 0}
+	other.taggedFormats = taggedFormats{kernels.Q6_K, kernels.BF16, kernels.BF16, kernels.Q4_0, kernels.Q8_0,
+		kernels.BF16, kernels.Q6_K, 0}
 	return append(shapes, odd, plain, mixed, other)
 }
 
@@ -88,8 +89,8 @@ func (b *both) taggedWeights(s taggedShape) *taggedWeights {
 		return b.matrix(t, rows, cols)[1]
 	}
 	vector := func(n int) device.Buffer { return b.load(1, bytesOf(b.normal(n, 1))) }
-	w := &taggedWeights{taggedShape: s, embedding: matrix(s.table, s.vocab, s.hidden), head: matrix(s.head, s.vocab, s.hidden),
-		norm: vector(s.hidden), rope: b.load(1, bytesOf(b.randomRoPE(taggedContext, s.dim)))}
+	w := &taggedWeights{taggedShape: s, embedding: matrix(s.table, s.vocab, s.hidden),
+		head: matrix(s.head, s.vocab, s.hidden), norm: vector(s.hidden), rope: b.load(1, bytesOf(b.randomRoPE(taggedContext, s.dim)))}
 	for i := range s.layers {
 		v, down := s.v, s.down
 		if i%2 == 1 && s.odd != 0 {
@@ -277,7 +278,8 @@ func TestCUDATaggedNoticesStaleValues(t *testing.T) {
 	b := bothOf(t, "unwaited")
 	for _, s := range append(taggedCodes(), taggedShapes[1]) {
 		if logits, _ := taggedDiffer(bothWith(t, b.g), s, 50); logits == 0 {
-			t.Errorf("%s: kernels that take stale values give the same bits: the tests of tagged values see nothing", s.name())
+			t.Errorf("%s: kernels that take stale values give the same bits: the tests of tagged values see nothing",
+				s.name())
 		}
 	}
 }

@@ -19,7 +19,8 @@ import (
 func taggedConfigs() (all []model.Config) {
 	for _, prepares := range []func(c *model.Config){func(*model.Config) {}, func(c *model.Config) { c.Bias = true },
 		func(c *model.Config) { c.HeadNorms = true }, func(c *model.Config) { c.HeadNorms, c.HeadDim = true, 128 },
-		func(c *model.Config) { c.Name = quantisedName }, func(c *model.Config) { c.Name, c.Hidden = quantisedName, 320 }} {
+		func(c *model.Config) { c.Name = quantisedName },
+		func(c *model.Config) { c.Name, c.Hidden = quantisedName, 320 }} {
 		c := microConfig()
 		c.Hidden, c.Inner, c.Heads, c.KVHeads, c.HeadDim, c.Layers, c.Vocab = 256, 1024, 8, 2, 64, 6, 1000
 		prepares(&c)
