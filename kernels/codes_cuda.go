@@ -157,7 +157,8 @@ func (p productLaunch) fewCodes(q *cuda.Queue, r unitRun, ring, taken bool) (k f
 	if p.fewRing && hopper(q) && n == 1 && !p.gathered && ring {
 		if stages, shared, blocks := fewRing(r.format, n, cols); stages > 0 {
 			k.suffix, k.rows, k.stages = "_ring8", n, stages
-			k.grid.X, k.grid.Threads, k.grid.Shared, k.grid.AllShared = min(k.grid.X, blocks*q.SMs()), fewRingThreads, shared, true
+			k.grid.X, k.grid.Threads = min(k.grid.X, blocks*q.SMs()), fewRingThreads
+			k.grid.Shared, k.grid.AllShared = shared, true
 			return k, nil
 		}
 	}
@@ -166,7 +167,8 @@ func (p productLaunch) fewCodes(q *cuda.Queue, r unitRun, ring, taken bool) (k f
 		k.suffix, k.rows = "_taken8", min(n, handedAtOnce(cols))
 	}
 	if k.rows <= 0 {
-		return k, fmt.Errorf("%w: %d columns: a row does not fit into this GPU's shared memory", device.ErrBadShape, cols)
+		return k, fmt.Errorf("%w: %d columns: a row does not fit into this GPU's shared memory", device.ErrBadShape,
+			cols)
 	}
 	row, sums := codesRowBytes(r.format, cols)
 	k.grid.X, k.grid.Threads, k.grid.Shared = min(k.grid.X, q.SMs()), codesThreads, k.rows*row+sums

@@ -13,6 +13,32 @@ import (
 var qwenExperts = taggedShape{hidden: 2048, inner: 128, heads: 32, kvHeads: 4, dim: 128, layers: 2, vocab: 4096, normed: true,
 	experts: 128, used: 8}
 
+// taggedMixtures have experts of widths for some warps of a down projection, for all, and for several K blocks of each; a
+// unit for some blocks of the gates, or two; with biases as of gpt-oss, or without; in bfloat16, in each format that has
+// kernels, and in two.
+func taggedMixtures() []taggedShape {
+	codes := func(gates, down kernels.DType) taggedFormats { return taggedFormats{gates: gates, down: down} }
+	return []taggedShape{
+		qwenExperts,
+		{hidden: 2048, inner: 768, heads: 32, kvHeads: 4, dim: 128, layers: 1, vocab: 512, normed: true, experts: 12, used: 8},
+		{hidden: 128, inner: 64, heads: 4, kvHeads: 2, dim: 64, layers: 3, vocab: 512, experts: 8, used: 2},
+		{hidden: 2880, inner: 1088, heads: 8, kvHeads: 8, dim: 64, layers: 2, vocab: 1024, biased: true, experts: 6, used: 4},
+		{hidden: 2048, inner: 768, heads: 32, kvHeads: 4, dim: 128, layers: 2, vocab: 512, normed: true, experts: 12, used: 8,
+			taggedFormats: codes(kernels.Q4_K, kernels.Q6_K)},
+		{hidden: 512, inner: 256, heads: 8, kvHeads: 8, dim: 64, layers: 3, vocab: 512, biased: true, experts: 40, used: 5,
+			taggedFormats: codes(kernels.Q5_K, kernels.Q4_K)},
+		{hidden: 1024, inner: 384, heads: 8, kvHeads: 8, dim: 64, layers: 2, vocab: 512, experts: 24, used: 6,
+			taggedFormats: codes(kernels.G4_128, kernels.F8)},
+		{hidden: 768, inner: 512, heads: 8, kvHeads: 8, dim: 64, layers: 2, vocab: 512, experts: 16, used: 4,
+			taggedFormats: codes(kernels.F8, kernels.Q5_K)},
+		{hidden: 2048, inner: 256, heads: 8, kvHeads: 8, dim: 64, layers: 2, vocab: 512, experts: 16, used: 4,
+			taggedFormats: codes(kernels.BF16, kernels.G4_128)},
+	}
+}
+
+// Passes with experts whose values are tagged have the bits of those whose kernels wait for each other.
+func TestCUDATaggedExperts(t *testing.T) { taggedEqual(t, newBoth(t), 24, taggedMixtures()) }
+
 // taggedExpertsMemory is what a layer's experts work in, and where their kernels pass tagged values on.
 type taggedExpertsMemory struct {
 	chosen  kernels.Chosen

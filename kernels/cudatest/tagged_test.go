@@ -15,35 +15,60 @@ import (
 )
 
 // taggedShape is a model's shape. outputBias is a bias of the output projection. With experts, of which a row uses some,
-// inner is the width of one, and codes and downCodes are the formats of their gates and down projections; none: bfloat16.
+// inner is the width of one.
 type taggedShape struct {
 	hidden, inner, heads, kvHeads, dim, layers, vocab int
 	biased, normed, outputBias                        bool
 	experts, used                                     int
-	codes, downCodes                                  kernels.DType
+	wrongRows                                         bool // the op before a product over codes does not know that
+	taggedFormats
+}
+
+// taggedFormats are those of a pass's weights; the zero value is bfloat16. odd is that of v and down in every second
+// layer, if it has one of its own.
+type taggedFormats struct{ table, qk, v, output, gates, down, head, odd kernels.DType }
+
+// all returns formats of one kind.
+func all(t kernels.DType) taggedFormats { return taggedFormats{t, t, t, t, t, t, t, 0} }
+
+// taggedCodes are shapes with weights of codes: each format, with one unit and with several for each block; then columns
+// that end within a chunk of 128, and formats as files mix them, beside bfloat16 too.
+func taggedCodes() (shapes []taggedShape) {
+	small := taggedShape{hidden: 256, inner: 512, heads: 4, kvHeads: 2, dim: 64, layers: 3, vocab: 500, normed: true}
+	large := taggedShape{hidden: 2048, inner: 5632, heads: 16, kvHeads: 4, dim: 128, layers: 2, vocab: 4096,
+		biased: true}
+	for _, t := range []kernels.DType{kernels.Q4_0, kernels.Q8_0, kernels.Q4_K, kernels.Q5_K, kernels.Q6_K, kernels.F8,
+		kernels.G4_128} {
+		small.taggedFormats, large.taggedFormats = all(t), all(t)
+		shapes = append(shapes, small, large)
+	}
+	odd := taggedShape{hidden: 320, inner: 192, heads: 5, kvHeads: 5, dim: 64, layers: 2, vocab: 512, outputBias: true,
+		taggedFormats: all(kernels.Q8_0)}
+	plain := taggedShape{hidden: 4096, inner: 11008, heads: 32, kvHeads: 32, dim: 128, layers: 2, vocab: 4096,
+		taggedFormats: all(kernels.Q4_K)}
+	plain.odd, plain.head = kernels.Q6_K, kernels.Q6_K
+	mixed := large
+	mixed.taggedFormats = taggedFormats{kernels.BF16, kernels.G4_128, kernels.G4_128, kernels.BF16, kernels.BF16,
+		kernels.F8, kernels.BF16, 0}
+	other := large
+	other.taggedFormats = taggedFormats{kernels.Q6_K, kernels.BF16, kernels.BF16, kernels.Q4_0, kernels.Q8_0,
+		kernels.BF16, kernels.Q6_K, 0}
+	return append(shapes, odd, plain, mixed, other)
+}
+
+// name returns the shape's name as a test.
+func (s taggedShape) name() string {
+	return fmt.Sprintf("%d %v %d experts of %d", s.hidden, s.taggedFormats, s.experts, s.inner)
 }
 
 // taggedShapes have K blocks for some warps, for all, and several for each; one head of q for each of k or seven; one
-// split of keys and values or several; and gates with persistent blocks (qwen2.5-0.5b on 132 SMs). Experts are of both
-// kinds of width, for some warps of a down projection and for all, with a unit for some blocks of the gates or two.
+// split of keys and values or several; and gates with persistent blocks (qwen2.5-0.5b on 132 SMs).
 var taggedShapes = []taggedShape{
 	{hidden: 128, inner: 192, heads: 4, kvHeads: 2, dim: 64, layers: 3, vocab: 512, normed: true},
 	{hidden: 896, inner: 4864, heads: 14, kvHeads: 2, dim: 64, layers: 2, vocab: 4096, biased: true},
 	{hidden: 2560, inner: 2432, heads: 32, kvHeads: 8, dim: 128, layers: 2, vocab: 4096, normed: true},
 	{hidden: 4096, inner: 2752, heads: 8, kvHeads: 8, dim: 128, layers: 2, vocab: 4096, outputBias: true},
 	{hidden: 1024, inner: 24064, heads: 16, kvHeads: 16, dim: 64, layers: 1, vocab: 1024, biased: true, normed: true},
-	qwenExperts,
-	{hidden: 2048, inner: 768, heads: 32, kvHeads: 4, dim: 128, layers: 1, vocab: 512, normed: true, experts: 12, used: 8},
-	{hidden: 128, inner: 64, heads: 4, kvHeads: 2, dim: 64, layers: 3, vocab: 512, experts: 8, used: 2},
-	{hidden: 2880, inner: 1088, heads: 8, kvHeads: 8, dim: 64, layers: 2, vocab: 1024, biased: true, experts: 6, used: 4},
-	{hidden: 2048, inner: 768, heads: 32, kvHeads: 4, dim: 128, layers: 2, vocab: 512, normed: true, experts: 12, used: 8,
-		codes: kernels.Q4_K, downCodes: kernels.Q6_K},
-	{hidden: 512, inner: 256, heads: 8, kvHeads: 8, dim: 64, layers: 3, vocab: 512, biased: true, experts: 40, used: 5,
-		codes: kernels.Q5_K, downCodes: kernels.Q4_K},
-	{hidden: 1024, inner: 384, heads: 8, kvHeads: 8, dim: 64, layers: 2, vocab: 512, experts: 24, used: 6,
-		codes: kernels.G4_128, downCodes: kernels.F8},
-	{hidden: 768, inner: 512, heads: 8, kvHeads: 8, dim: 64, layers: 2, vocab: 512, experts: 16, used: 4,
-		codes: kernels.F8, downCodes: kernels.Q5_K},
 }
 
 const taggedContext = 512
@@ -64,19 +89,25 @@ type taggedLayer struct {
 }
 
 func (b *both) taggedWeights(s taggedShape) *taggedWeights {
-	matrix := func(rows, cols int) kernels.Weight { return b.matrix(kernels.BF16, rows, cols)[1] }
-	vector := func(n int) device.Buffer { return b.load(1, bytesOf(b.normal(n, 1))) }
-	w := &taggedWeights{taggedShape: s, embedding: matrix(s.vocab, s.hidden), head: matrix(s.vocab, s.hidden),
-		norm: vector(s.hidden), rope: b.load(1, bytesOf(b.randomRoPE(taggedContext, s.dim)))}
-	stack, inner, down := max(s.experts, 1), matrix, matrix
-	if s.codes.Quantised() {
-		inner = func(rows, cols int) kernels.Weight { return b.matrix(s.codes, rows, cols)[1] }
-		down = func(rows, cols int) kernels.Weight { return b.matrix(s.downCodes, rows, cols)[1] }
+	matrix := func(t kernels.DType, rows, cols int) kernels.Weight {
+		if t == 0 {
+			t = kernels.BF16
+		}
+		return b.matrix(t, rows, cols)[1]
 	}
-	for range s.layers {
-		l := taggedLayer{q: matrix(s.heads*s.dim, s.hidden), k: matrix(s.kvHeads*s.dim, s.hidden),
-			v: matrix(s.kvHeads*s.dim, s.hidden), output: matrix(s.hidden, s.heads*s.dim),
-			gate: inner(stack*s.inner, s.hidden), up: inner(stack*s.inner, s.hidden), down: down(stack*s.hidden, s.inner),
+	vector := func(n int) device.Buffer { return b.load(1, bytesOf(b.normal(n, 1))) }
+	w := &taggedWeights{taggedShape: s, embedding: matrix(s.table, s.vocab, s.hidden),
+		head: matrix(s.head, s.vocab, s.hidden), norm: vector(s.hidden), rope: b.load(1, bytesOf(b.randomRoPE(taggedContext, s.dim)))}
+	stack := max(s.experts, 1)
+	for i := range s.layers {
+		v, down := s.v, s.down
+		if i%2 == 1 && s.odd != 0 {
+			v, down = s.odd, s.odd
+		}
+		l := taggedLayer{q: matrix(s.qk, s.heads*s.dim, s.hidden), k: matrix(s.qk, s.kvHeads*s.dim, s.hidden),
+			v: matrix(v, s.kvHeads*s.dim, s.hidden), output: matrix(s.output, s.hidden, s.heads*s.dim),
+			gate: matrix(s.gates, stack*s.inner, s.hidden), up: matrix(s.gates, stack*s.inner, s.hidden),
+			down: matrix(down, stack*s.hidden, s.inner),
 			norm: vector(s.hidden), inner: vector(s.hidden)}
 		if s.experts > 0 {
 			l.router = b.load(1, bytesOf(b.normal(s.experts*s.hidden, 1/math.Sqrt(float64(s.hidden)))))
@@ -153,6 +184,9 @@ func (p *taggedPass) ops() []device.Op {
 		if qkv.DeferRoPE {
 			attend.Post = qkv.Post()
 		}
+		attend.Tags.ForCodes = l.output.DType.Quantised()
+		forDown := tags(p.tx, p.tin, 2*i+1, 2*i+2)
+		forDown.ForCodes = l.down.DType.Quantised() && !p.wrongRows
 		ops = append(ops, qkv, attend,
 			kernels.Projection{W: l.output, Bias: l.outBias, In: p.attended, X: p.x, T: 1, Tags: tags(p.ta, p.tx, 2*i+1, 2*i+1)})
 		if p.taggedShape.experts > 0 {
@@ -161,7 +195,7 @@ func (p *taggedPass) ops() []device.Op {
 		}
 		ops = append(ops,
 			kernels.GateUp{X: p.x, Norm: l.inner, Gate: l.gate, Up: l.up, Out: p.inner, T: 1, Eps: 1e-5,
-				Tags: tags(p.tx, p.tin, 2*i+1, 2*i+2)},
+				Tags: forDown},
 			kernels.Projection{Name: kernels.DownProjection, W: l.down, In: p.inner, X: p.x, T: 1,
 				Tags: tags(p.tin, p.tx, 2*i+2, 2*i+2)})
 	}
@@ -236,10 +270,10 @@ func taggedDiffer(b *both, s taggedShape, steps int) (logits int, pools bool) {
 	return logits, !slices.Equal(read[uint16](b, 1, tagged.kv.Data), read[uint16](b, 1, plain.kv.Data))
 }
 
-// taggedEqual fails if tagged values change a bit in so many steps.
-func taggedEqual(t *testing.T, b *both, steps int) {
-	for _, s := range taggedShapes {
-		t.Run(fmt.Sprintf("%d experts of %d", s.experts, s.inner), func(t *testing.T) {
+// taggedEqual fails if tagged values change a bit in so many steps. There must be kernels for all weights.
+func taggedEqual(t *testing.T, b *both, steps int, shapes []taggedShape) {
+	for _, s := range shapes {
+		t.Run(s.name(), func(t *testing.T) {
 			b := bothWith(t, b.g)
 			if logits, pools := taggedDiffer(b, s, steps); logits > 0 || pools {
 				t.Errorf("%+v: logits of %d of %d steps differ, keys and values: %t", s, logits, steps, pools)
@@ -250,20 +284,38 @@ func taggedEqual(t *testing.T, b *both, steps int) {
 
 // A pass of one row whose values are tagged has the bits of one whose kernels wait for each other, for shapes of real
 // models, replayed and eager, over poisoned memory and while the number of the pass wraps around.
-func TestCUDATagged(t *testing.T) { taggedEqual(t, newBoth(t), 24) }
+func TestCUDATagged(t *testing.T) { taggedEqual(t, newBoth(t), 24, taggedShapes) }
+
+// The same over quantised weights.
+func TestCUDATaggedCodes(t *testing.T) { taggedEqual(t, newBoth(t), 24, taggedCodes()) }
 
 // The same in thousands of steps.
-func TestCUDATaggedReplays(t *testing.T) { taggedEqual(t, newBoth(t), 1500) }
+func TestCUDATaggedReplays(t *testing.T) {
+	taggedEqual(t, newBoth(t), 1500, slices.Concat(taggedShapes, taggedCodes(), taggedMixtures()))
+}
 
 // The same with kernels that are delayed at random.
-func TestCUDATaggedLate(t *testing.T) { taggedEqual(t, bothOf(t, "late"), 100) }
+func TestCUDATaggedLate(t *testing.T) {
+	taggedEqual(t, bothOf(t, "late"), 100, slices.Concat(taggedShapes, taggedCodes(), taggedMixtures()))
+}
 
 // Kernels that take values without looking at their numbers give other bits: the tests above would notice.
 func TestCUDATaggedNoticesStaleValues(t *testing.T) {
-	for _, s := range []taggedShape{taggedShapes[1], qwenExperts} {
-		if logits, _ := taggedDiffer(bothOf(t, "unwaited"), s, 50); logits == 0 {
-			t.Errorf("%+v: kernels that take stale values give the same bits: the tests of tagged values see nothing", s)
+	b := bothOf(t, "unwaited")
+	for _, s := range slices.Concat(taggedCodes(), taggedMixtures(), taggedShapes[1:2]) {
+		if logits, _ := taggedDiffer(bothWith(t, b.g), s, 50); logits == 0 {
+			t.Errorf("%s: kernels that take stale values give the same bits: the tests of tagged values see nothing",
+				s.name())
 		}
+	}
+}
+
+// The rows that gates leave for codes are multiplied before they are rounded. Without that, bits differ.
+func TestCUDATaggedNoticesRowsForOthers(t *testing.T) {
+	s := taggedCodes()[4]
+	s.wrongRows = true
+	if logits, _ := taggedDiffer(newBoth(t), s, 5); logits != 5 {
+		t.Errorf("rows that are rounded for bfloat16 give the bits of those for codes in %d of 5 steps", 5-logits)
 	}
 }
 

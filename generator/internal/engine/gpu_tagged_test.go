@@ -15,12 +15,17 @@ import (
 )
 
 // taggedConfigs are models whose passes of one row have tagged values: alone, with biases, with norms of heads of both
-// sizes, and with experts.
+// sizes, in Q4_K, in Q8_0 with Q4_K where columns are a multiple of 256, and with experts.
 func taggedConfigs() (all []model.Config) {
 	for _, prepares := range []func(c *model.Config){func(*model.Config) {}, func(c *model.Config) { c.Bias = true },
 		func(c *model.Config) { c.HeadNorms = true }, func(c *model.Config) { c.HeadNorms, c.HeadDim = true, 128 },
+		func(c *model.Config) { c.Name = quantisedName },
+		func(c *model.Config) { c.Name, c.Hidden = quantisedName, 320 },
 		func(c *model.Config) {
 			c.HeadNorms, c.Experts = true, &model.Experts{Count: 48, Used: 6, Inner: 192, Normalise: true}
+		},
+		func(c *model.Config) {
+			c.Name, c.HeadNorms, c.Experts = quantisedName, true, &model.Experts{Count: 24, Used: 4, Inner: 256, Normalise: true}
 		}} {
 		c := microConfig()
 		c.Hidden, c.Inner, c.Heads, c.KVHeads, c.HeadDim, c.Layers, c.Vocab = 256, 1024, 8, 2, 64, 6, 1000
