@@ -10,8 +10,8 @@ import (
 
 // Experts of one row whose kernels pass tagged values on, see [Tags].
 
-// ExpertTags is memory that the kernels of [Experts] with Tags pass values on in: as uint64, values with their numbers. It
-// takes the place of that of [Chosen] and of the gates' results, which are left as they are.
+// ExpertTags is memory that the kernels of [Experts] with Tags pass values on in: as uint64, values with their numbers.
+// It takes the place of that of [Chosen] and of the gates' results, which are left as they are.
 type ExpertTags struct {
 	Logits device.Buffer // float32 [Experts]
 	Choice device.Buffer // [Used][2]: an expert, and its float32 weight
@@ -22,15 +22,15 @@ type ExpertTags struct {
 // gemm/experts_tagged.cuh.
 const taggedExperts = 128
 
-// The types of weights that have kernels of gates and of down projections with tagged values: REEL_EXPERT_GATES_TAGGED and
-// REEL_EXPERT_DOWN_TAGGED of experts.cu.
+// The types of weights that have kernels of gates and of down projections with tagged values:
+// REEL_EXPERT_GATES_TAGGED and REEL_EXPERT_DOWN_TAGGED of experts.cu.
 var (
 	taggedGates = []DType{BF16, Q4_K, Q5_K, F8, G4_128}
 	taggedDowns = append(taggedGates, Q6_K)
 )
 
-// CanTagExperts reports whether there are kernels of one row for a layer's experts, of which it uses so many, that take and
-// give tagged values.
+// CanTagExperts reports whether there are kernels of one row for a layer's experts, of which it uses so many, that take
+// and give tagged values.
 func CanTagExperts(gate, up, down Weight, experts, used int) bool {
 	for _, w := range []Weight{gate, up, down} {
 		if !w.Order.IsZero() || w.Cols%tagColumns != 0 || w.Rows%(experts*tileRows) != 0 {
@@ -73,7 +73,8 @@ func (o Experts) checkTags() error {
 	}
 	e, used := o.Route.Chosen.Experts, o.Route.Chosen.Used
 	if !CanTagExperts(o.GateUp.Gate, o.GateUp.Up, o.Down.Down, e, used) || o.Tags.In != o.Tags.Out ||
-		o.Tags.Taken != o.Tags.Given-1 || o.Route.Groups > 1 || o.Down.Store || !o.GateUp.Spread.IsZero() || !o.Down.Spread.IsZero() ||
+		o.Tags.Taken != o.Tags.Given-1 || o.Route.Groups > 1 || o.Down.Store ||
+		!o.GateUp.Spread.IsZero() || !o.Down.Spread.IsZero() ||
 		!o.Route.RowIndex.IsZero() || !o.GateUp.RowIndex.IsZero() || !o.Down.RowIndex.IsZero() {
 		return fmt.Errorf("%w: tags of experts that have no kernels for them", device.ErrBadShape)
 	}

@@ -18,7 +18,8 @@ func (o Experts) tagged(q *cuda.Queue) error {
 		func(q *cuda.Queue) error { return o.taggedGates(q, route) }, o.taggedDown)
 }
 
-// tags returns the tags of one of the kernels. All but those of the residual stream have the number of what the layer gives.
+// tags returns the tags of one of the kernels. All but those of the residual stream have the number of what the layer
+// gives.
 func (o Experts) tags(q *cuda.Queue, in, out device.Buffer) tagsArgs {
 	t := o.Tags
 	if t.In, t.Out = in, out; in != o.Tags.In {
@@ -34,8 +35,8 @@ func (o Experts) taggedLogits(q *cuda.Queue, route routeArgs) error {
 		taggedRouteArgs{of: route, tags: o.tags(q, o.Tags.In, o.Between.Logits)})
 }
 
-// taggedGates launches blocks that take units of all the row's experts in turn: two on an SM over bfloat16, over codes one,
-// which has a ring.
+// taggedGates launches blocks that take units of all the row's experts in turn: two on an SM over bfloat16, over codes
+// one, which has a ring.
 func (o Experts) taggedGates(q *cuda.Queue, route routeArgs) error {
 	d, hidden, units := o.GateUp.Gate.DType, o.Route.Hidden, tilesOf(o.GateUp.inner())*o.Route.Chosen.Used
 	args, tags := o.GateUp.args(q), o.tags(q, o.Tags.In, o.Between.Inner)

@@ -26,11 +26,12 @@ func taggedRig(t *testing.T) Experts {
 	gates := alloc(4 * used * inner)
 	o := Experts{
 		Route: Route{X: x, Norm: norm, Router: alloc(4 * experts * hidden), Chosen: c, T: 1, Hidden: hidden},
-		GateUp: ExpertGateUp{X: x, Norm: norm, Gate: weight(experts*inner, hidden), Up: weight(experts*inner, hidden), Chosen: c,
-			Out: gates, T: 1},
-		Down:    ExpertDown{Down: weight(experts*hidden, inner), In: gates, X: x, Chosen: c, T: 1},
-		Tags:    Tags{Pass: alloc(4), In: alloc(TagBytes(hidden)), Taken: 3, Given: 4},
-		Between: ExpertTags{Logits: alloc(TagBytes(experts)), Choice: alloc(TagBytes(2 * used)), Inner: alloc(TagBytes(used * inner / 2))},
+		GateUp: ExpertGateUp{X: x, Norm: norm, Gate: weight(experts*inner, hidden), Up: weight(experts*inner, hidden),
+			Chosen: c, Out: gates, T: 1},
+		Down: ExpertDown{Down: weight(experts*hidden, inner), In: gates, X: x, Chosen: c, T: 1},
+		Tags: Tags{Pass: alloc(4), In: alloc(TagBytes(hidden)), Taken: 3, Given: 4},
+		Between: ExpertTags{Logits: alloc(TagBytes(experts)), Choice: alloc(TagBytes(2 * used)),
+			Inner: alloc(TagBytes(used * inner / 2))},
 	}
 	o.Tags.Out = o.Tags.In
 	return o
@@ -79,17 +80,21 @@ func TestCanTagExperts(t *testing.T) {
 	}{
 		{2048, 768, 128, 8, BF16, BF16, true}, // Qwen3-30B-A3B
 		{2880, 2880, 32, 4, BF16, BF16, true}, // gpt-oss-20b
-		{2048, 768, 144, 8, BF16, BF16, false}, {2048, 768, 128, 8, F16, F16, false}, {2048, 768, 128, 8, BF16, F16, false},
-		{2048, 768, 128, 8, Q4_K, Q4_K, true}, {2048, 768, 128, 8, Q4_K, Q6_K, true}, {2048, 768, 128, 8, BF16, Q4_K, true},
+		{2048, 768, 144, 8, BF16, BF16, false}, {2048, 768, 128, 8, F16, F16, false},
+		{2048, 768, 128, 8, BF16, F16, false}, {2048, 768, 128, 8, BF16, Q4_K, true},
+		{2048, 768, 128, 8, Q4_K, Q4_K, true}, {2048, 768, 128, 8, Q4_K, Q6_K, true},
 		{2048, 768, 128, 8, G4_128, G4_128, true}, {2048, 768, 128, 8, F8, F8, true},
-		{2048, 768, 128, 8, Q6_K, Q6_K, false}, {2048, 768, 128, 8, Q8_0, Q8_0, false}, {2048, 768, 128, 8, Q4_K, Q8_0, false},
+		{2048, 768, 128, 8, Q6_K, Q6_K, false}, {2048, 768, 128, 8, Q8_0, Q8_0, false},
+		{2048, 768, 128, 8, Q4_K, Q8_0, false},
 		{2048, 768, 128, 9, Q4_K, Q4_K, false},  // more experts than places of an operand
 		{2048, 2048, 128, 8, Q4_K, Q4_K, false}, // which has a ring
 		{2880, 2880, 32, 4, MXFP4, MXFP4, false},
-		{2048, 744, 128, 8, BF16, BF16, false}, {2048, 784, 128, 8, BF16, BF16, false}, {2056, 768, 128, 8, BF16, BF16, false},
+		{2048, 744, 128, 8, BF16, BF16, false}, {2048, 784, 128, 8, BF16, BF16, false},
+		{2056, 768, 128, 8, BF16, BF16, false},
 		{12096, 768, 8, 2, BF16, BF16, false}, {2048, 16384, 8, 3, BF16, BF16, false},
 	} {
-		gate, down := stack(test.gates, test.experts*test.inner, test.hidden), stack(test.down, test.experts*test.hidden, test.inner)
+		gate := stack(test.gates, test.experts*test.inner, test.hidden)
+		down := stack(test.down, test.experts*test.hidden, test.inner)
 		if got := CanTagExperts(gate, gate, down, test.experts, test.used); got != test.want {
 			t.Errorf("%+v: %t", test, got)
 		}

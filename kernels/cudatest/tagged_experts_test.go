@@ -10,21 +10,23 @@ import (
 )
 
 // qwenExperts are two layers as of Qwen3-30B-A3B, with narrow experts and a small vocabulary.
-var qwenExperts = taggedShape{hidden: 2048, inner: 128, heads: 32, kvHeads: 4, dim: 128, layers: 2, vocab: 4096, normed: true,
-	experts: 128, used: 8}
+var qwenExperts = taggedShape{hidden: 2048, inner: 128, heads: 32, kvHeads: 4, dim: 128, layers: 2, vocab: 4096,
+	normed: true, experts: 128, used: 8}
 
-// taggedMixtures have experts of widths for some warps of a down projection, for all, and for several K blocks of each; a
-// unit for some blocks of the gates, or two; with biases as of gpt-oss, or without; in bfloat16, in each format that has
-// kernels, and in two.
+// taggedMixtures have experts of widths for some warps of a down projection, for all, and for several K blocks of each;
+// a unit for some blocks of the gates, or two; with biases as of gpt-oss, or without; in bfloat16, in each format that
+// has kernels, and in two.
 func taggedMixtures() []taggedShape {
 	codes := func(gates, down kernels.DType) taggedFormats { return taggedFormats{gates: gates, down: down} }
 	return []taggedShape{
 		qwenExperts,
-		{hidden: 2048, inner: 768, heads: 32, kvHeads: 4, dim: 128, layers: 1, vocab: 512, normed: true, experts: 12, used: 8},
+		{hidden: 2048, inner: 768, heads: 32, kvHeads: 4, dim: 128, layers: 1, vocab: 512, normed: true, experts: 12,
+			used: 8},
 		{hidden: 128, inner: 64, heads: 4, kvHeads: 2, dim: 64, layers: 3, vocab: 512, experts: 8, used: 2},
-		{hidden: 2880, inner: 1088, heads: 8, kvHeads: 8, dim: 64, layers: 2, vocab: 1024, biased: true, experts: 6, used: 4},
-		{hidden: 2048, inner: 768, heads: 32, kvHeads: 4, dim: 128, layers: 2, vocab: 512, normed: true, experts: 12, used: 8,
-			taggedFormats: codes(kernels.Q4_K, kernels.Q6_K)},
+		{hidden: 2880, inner: 1088, heads: 8, kvHeads: 8, dim: 64, layers: 2, vocab: 1024, biased: true, experts: 6,
+			used: 4},
+		{hidden: 2048, inner: 768, heads: 32, kvHeads: 4, dim: 128, layers: 2, vocab: 512, normed: true, experts: 12,
+			used: 8, taggedFormats: codes(kernels.Q4_K, kernels.Q6_K)},
 		{hidden: 512, inner: 256, heads: 8, kvHeads: 8, dim: 64, layers: 3, vocab: 512, biased: true, experts: 40, used: 5,
 			taggedFormats: codes(kernels.Q5_K, kernels.Q4_K)},
 		{hidden: 1024, inner: 384, heads: 8, kvHeads: 8, dim: 64, layers: 2, vocab: 512, experts: 24, used: 6,
@@ -55,7 +57,8 @@ func newTaggedExperts(b *both, s taggedShape) taggedExpertsMemory {
 			Segments: words(int(kernels.SegmentsBytes(1, s.used, s.experts) / 4)), Experts: s.experts, Used: s.used},
 		route:   kernels.RouteWorkspace{Logits: words(s.experts), Arrivals: b.load(1, make([]byte, 4))},
 		results: words(s.used * s.hidden),
-		between: kernels.ExpertTags{Logits: words(2 * s.experts), Choice: words(4 * s.used), Inner: words(s.used * s.inner)},
+		between: kernels.ExpertTags{Logits: words(2 * s.experts), Choice: words(4 * s.used),
+			Inner: words(s.used * s.inner)},
 	}
 }
 
@@ -65,7 +68,8 @@ func (p *taggedPass) layerExperts(l taggedLayer, tags kernels.Tags) kernels.Expe
 	o := kernels.Experts{
 		Route: kernels.Route{X: p.x, Norm: l.inner, Router: l.router, Chosen: m.chosen, T: 1, Hidden: p.hidden, Eps: 1e-5,
 			Normalise: true, Workspace: m.route},
-		GateUp: kernels.ExpertGateUp{X: p.x, Norm: l.inner, Gate: l.gate, Up: l.up, Chosen: m.chosen, Out: p.inner, Eps: 1e-5, T: 1},
+		GateUp: kernels.ExpertGateUp{X: p.x, Norm: l.inner, Gate: l.gate, Up: l.up, Chosen: m.chosen, Out: p.inner,
+			Eps: 1e-5, T: 1},
 		Down: kernels.ExpertDown{Down: l.down, In: p.inner, X: p.x, Chosen: m.chosen, T: 1,
 			Workspace: kernels.ExpertWorkspace{Results: m.results}},
 		Tags: tags, Between: m.between,
@@ -77,8 +81,8 @@ func (p *taggedPass) layerExperts(l taggedLayer, tags kernels.Tags) kernels.Expe
 	return o
 }
 
-// Replays with other tokens route afresh: the last layer's choice changes from step to step, is that of a pass that waits,
-// and no pass with tags writes where those leave it.
+// Replays with other tokens route afresh: the last layer's choice changes from step to step, is that of a pass that
+// waits, and no pass with tags writes where those leave it.
 func TestCUDATaggedRoutesAfresh(t *testing.T) {
 	b := newBoth(t)
 	w := b.taggedWeights(qwenExperts)

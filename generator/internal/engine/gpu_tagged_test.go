@@ -23,9 +23,6 @@ func taggedConfigs() (all []model.Config) {
 		func(c *model.Config) { c.Name, c.Hidden = quantisedName, 320 },
 		func(c *model.Config) {
 			c.HeadNorms, c.Experts = true, &model.Experts{Count: 48, Used: 6, Inner: 192, Normalise: true}
-		},
-		func(c *model.Config) {
-			c.Name, c.HeadNorms, c.Experts = quantisedName, true, &model.Experts{Count: 24, Used: 4, Inner: 256, Normalise: true}
 		}} {
 		c := microConfig()
 		c.Hidden, c.Inner, c.Heads, c.KVHeads, c.HeadDim, c.Layers, c.Vocab = 256, 1024, 8, 2, 64, 6, 1000

@@ -49,10 +49,12 @@ func (t tagMemory) activations() []device.Buffer {
 	return list
 }
 
-// tags reports whether the config's passes of one row consist of the ops that take and give tagged values, and no others:
-// those on one rank whose results are added as they are, without experts that all rows share or groups of experts.
+// tags reports whether the config's passes of one row consist of the ops that take and give tagged values, and no
+// others: those on one rank whose results are added as they are, without experts that all rows share or groups of
+// experts.
 func (c Config) tags() bool {
-	return c.ranks() == 1 && c.sharedWidth() == 0 && !c.groupsExperts() && c.Latent == nil && c.Eagle == nil && c.Embedding == nil && !c.NormsAfter &&
+	return c.ranks() == 1 && c.sharedWidth() == 0 && !c.groupsExperts() && c.Latent == nil && c.Eagle == nil &&
+		c.Embedding == nil && !c.NormsAfter &&
 		!c.WidthNorms && !c.Sinks && c.ScoreCap == 0 && c.Layers <= kernels.MostTaggedLayers
 }
 

@@ -48,11 +48,16 @@ type tagRig struct {
 // newTagRig returns a rig with a config's model; blocks and halves are those of mixed.
 func newTagRig(t *testing.T, c model.Config, blocks, halves string, kv kernels.DType, drafter model.Drafter) *tagRig {
 	t.Helper()
+	return newTagRigOf(t, c, mixed{zerosOf(c), blocks, halves}, kv, drafter)
+}
+
+func newTagRigOf(t *testing.T, c model.Config, w model.Tensors, kv kernels.DType, drafter model.Drafter) *tagRig {
+	t.Helper()
 	h := device.NewHost(device.HostOptions{})
 	t.Cleanup(h.Close)
 	r := &tagRig{t: t}
 	var err error
-	if r.m, err = model.Load(h, c, mixed{zerosOf(c), blocks, halves}, func(float64) {}); err != nil {
+	if r.m, err = model.Load(h, c, w, func(float64) {}); err != nil {
 		t.Fatal(err)
 	}
 	g := model.Geometry{MaxRows: 8, Slots: 4, MaxSamples: 8, Context: c.Context, PageTokens: 16, Pages: 16, RingSlots: 2, Masks: 4,
@@ -151,52 +156,13 @@ func (d *tagDevice) run(op device.Op) {
 	d.tags[t.Out], d.unread[t.Out] = d.pass+t.Given, true
 }
 
-// runExperts passes values on between the kernels of experts: logits and the choice go to the gates, the choice and the
-// gates' results to the down projection.
-func (d *tagDevice) runExperts(o kernels.Experts) {
-	d.t.Helper()
-	between := []device.Buffer{o.Between.Logits, o.Between.Choice, o.Between.Inner}
-	for _, b := range between {
-		if got, ok := d.tags[b]; ok && got >= d.pass+o.Tags.Given {
-			d.t.Fatalf("a number %d of this pass is there before %d", got, d.pass+o.Tags.Given)
-		}
-		d.tags[b] = d.pass + o.Tags.Given
-	}
-}
-
 // families of which passes of one row have tagged values.
 func taggedConfigs() map[string]model.Config {
 	biased, normed := tagConfig(), tagConfig()
 	biased.Bias, biased.TiedHead, biased.Vocab = true, false, 250
 	normed.HeadNorms, normed.OutputBias, normed.HeadDim = true, true, 128
-	return map[string]model.Config{"plain": tagConfig(), "biases": biased, "norms of heads": normed, "experts": tagExperts(),
-		"some experts": tagMixed()}
-}
-
-// tagExperts is a small model of experts as Qwen3-30B-A3B, tagMixed one with a dense layer among them.
-func tagExperts() model.Config {
-	c := tagConfig()
-	c.HeadNorms, c.Experts = true, &model.Experts{Count: 16, Used: 4, Inner: 64, Normalise: true}
-	return c
-}
-
-func tagMixed() model.Config {
-	c := tagExperts()
-	c.Experts.Dense = []bool{true, false, false}
-	return c
-}
-
-// taggedOps is how many ops of a pass have tags: 5 of a dense layer, 4 of one with experts.
-func taggedOps(c model.Config, samples int) int {
-	n := 1 + 5*c.Layers + samples
-	if c.Experts != nil {
-		for i := range c.Layers {
-			if c.Experts.Dense == nil || !c.Experts.Dense[i] {
-				n--
-			}
-		}
-	}
-	return n
+	return map[string]model.Config{"plain": tagConfig(), "biases": biased, "norms of heads": normed,
+		"experts": tagExperts(), "some experts": tagMixed()}
 }
 
 // In passes of one row each op takes what the op before has given, with a number that no earlier value has, in steps with
@@ -310,8 +276,8 @@ func TestOtherModelsHaveNoTags(t *testing.T) {
 			t.Errorf("%+v: %d ops with tags", test, n)
 		}
 	}
-	for _, test := range []struct{ blocks, halves string }{{"1.mlp.experts.down_proj", ""}, {"2.mlp.experts.gate_proj", ""},
-		{"", "proj embed"}} {
+	for _, test := range []struct{ blocks, halves string }{{"1.mlp.experts.down_proj", ""},
+		{"2.mlp.experts.gate_proj", ""}, {"", "proj embed"}} {
 		r := newTagRig(t, tagExperts(), test.blocks, test.halves, kernels.BF16, model.NoDrafter)
 		if n := tagged(r.ops(model.Shape{Rows: 1, Samples: 1})); n > 0 {
 			t.Errorf("experts, %+v: %d ops with tags", test, n)
