@@ -183,26 +183,17 @@ REEL_FORMATS(REEL_EXPERT_RING_SPREAD, reel_expert_gateup, ExpertGateUpOne)
 
 // WaitsForGates is how To, where sums go, takes the choice and the gates' results as earlier kernels stored them;
 // gemm/experts_tagged.cuh has another.
-template <class To> struct WaitsForGates {
+struct WaitsForGates {
 	static __device__ __forceinline__ const Ranks &ranks(const ExpertDownArgs &o) { return Ranks::find<0>(o.chosen, o.in); }
 	static __device__ __forceinline__ void wait() { begin_product<false, true>(); }
 	static __device__ __forceinline__ float weight(const ChosenArgs &c, int rank) { return c.weights[rank]; }
 	static __device__ __forceinline__ int expert(const ChosenArgs &c, int rank) { return c.expert[rank]; }
 	// round rounds n rows of In for codes.
 	template <class Rounder> static __device__ __forceinline__ void round(const Rounder &rounder, int n) { rounder.round(0, n); }
-	// pairs rounds pairs of columns of In, those at `at`, at+cols, … below n, and passes N, of which others are not defined,
-	// to put(i, pair).
-	template <class D, int N, class Put>
-	__device__ __forceinline__ void pairs(const float *in, int cols, int at, int n, Put put) const {
-		float2 v[N];
-		static_cast<const To *>(this)->rows(v, in, cols, at, n);
-#pragma unroll
-		for (int i = 0; i < N; i++) put(i, D::pack(v[i].x, v[i].y));
-	}
 };
 
 // AddToX is where the sums of a row's experts go: to the residual stream.
-struct AddToX : WaitsForGates<AddToX> {
+struct AddToX : WaitsForGates {
 	float *const x;
 	const bool stores;
 	float old;
@@ -224,7 +215,7 @@ struct AddToX : WaitsForGates<AddToX> {
 };
 
 // AddOnRanks is the same for the residual streams of all ranks, of which this one adds to a part.
-struct AddOnRanks : WaitsForGates<AddOnRanks> {
+struct AddOnRanks : WaitsForGates {
 	const Spread &to;
 	const int own, after; // as in SpreadArgs
 	float old;
@@ -290,6 +281,17 @@ template <class To> struct DownResult {
 	}
 };
 
+// take_pairs rounds two columns, from `at` on, of up to N rows of In from `first` on; experts_tagged.cuh has another.
+template <class D, int N, class To>
+__device__ __forceinline__ void take_pairs(
+	const To &to, uint32_t *rows, const float *in, int cols, int at, int first, int used) {
+	float2 v[N];
+	to.rows(v, in, cols, first * cols + at, used * cols);
+#pragma unroll
+	for (int i = 0; i < N; i++)
+		if (first + i < used) rows[((first + i) * cols + at) / 2] = D::pack(v[i].x, v[i].y);
+}
+
 // ExpertDownOne is a thread's part of it over weights of 16 bits. The block's warps are the partial sums
 // (operands.cuh); a warp goes through its K blocks of all experts without a stop, with the weights of AHEAD in flight.
 template <class D> struct ExpertDownOne {
@@ -337,9 +339,7 @@ template <class D> struct ExpertDownOne {
 		const int cols = o.in.cols;
 		for (int at = warp * K_BLOCK + lane * 2; at < cols; at += PARTIALS * K_BLOCK)
 			for (int first = 0; first < used; first += TOGETHER)
-				to.template pairs<D, TOGETHER>(o.in.x, cols, first * cols + at, used * cols, [&](int i, uint32_t pair) {
-					if (first + i < used) rows[((first + i) * cols + at) / 2] = pair;
-				});
+				take_pairs<D, TOGETHER>(to, rows, o.in.x, cols, at, first, used);
 		__syncwarp();
 	}
 

@@ -209,18 +209,23 @@ struct AddTagged {
 				to.sums()[g % groups * TOKEN_TILE + g / groups] = v;
 			});
 	}
-	// pairs takes those of columns at `at`, at+cols, … below n, and passes N to put(i, pair).
-	template <class D, int N, class Put>
-	__device__ __forceinline__ void pairs(const float *, int cols, int at, int n, Put put) const {
-		const uint32_t tag = base() + tags.taken;
-		// One sector first, as in tagged.cuh, of the last expert, whose gates are computed last.
-		if (at < cols) await_tagged(tags.in + (n - cols + at / K_BLOCK * K_BLOCK) / 2, tag);
-		uint64_t seen[N];
-#pragma unroll
-		for (int i = 0; i < N; i++)
-			if (at + i * cols < n) seen[i] = look_tagged(tags.in + (at + i * cols) / 2);
-#pragma unroll
-		for (int i = 0; i < N; i++)
-			if (at + i * cols < n) put(i, await_tagged(seen[i], tags.in + (at + i * cols) / 2, tag));
-	}
 };
+
+// take_pairs takes pairs of `used` rows.
+template <class D, int N>
+__device__ __forceinline__ void take_pairs(
+	const AddTagged &to, uint32_t *rows, const float *, int cols, int at, int first, int used) {
+	const uint32_t tag = to.base() + to.tags.taken;
+	const uint64_t *const in = to.tags.in;
+	// One sector first, as in tagged.cuh, of the last expert, whose gates are computed last.
+	if (first == 0) await_tagged(in + ((used - 1) * cols + at / K_BLOCK * K_BLOCK) / 2, tag);
+	uint64_t seen[N];
+#pragma unroll
+	for (int i = 0; i < N; i++)
+		if (first + i < used) seen[i] = look_tagged(in + ((first + i) * cols + at) / 2);
+#pragma unroll
+	for (int i = 0; i < N; i++) {
+		const int pair = ((first + i) * cols + at) / 2;
+		if (first + i < used) rows[pair] = await_tagged(seen[i], in + pair, tag);
+	}
+}
