@@ -184,6 +184,7 @@ REEL_FORMATS(REEL_EXPERT_RING_SPREAD, reel_expert_gateup, ExpertGateUpOne)
 // WaitsForGates is how To, where sums go, takes the choice and the gates' results as earlier kernels stored them;
 // gemm/experts_tagged.cuh has another.
 struct WaitsForGates {
+	static constexpr int TOGETHER = 4; // rows of In that take_pairs takes
 	static __device__ __forceinline__ const Ranks &ranks(const ExpertDownArgs &o) { return Ranks::find<0>(o.chosen, o.in); }
 	static __device__ __forceinline__ void wait() { begin_product<false, true>(); }
 	static __device__ __forceinline__ float weight(const ChosenArgs &c, int rank) { return c.weights[rank]; }
@@ -335,7 +336,7 @@ template <class D> struct ExpertDownOne {
 
 	// round copies this warp's columns of all rows of In to shared memory, rounded; a lane has two of a K block. to has them.
 	template <class To> __device__ __forceinline__ void round(const To &to, uint32_t *rows) const {
-		constexpr int TOGETHER = 4; // rows
+		constexpr int TOGETHER = To::TOGETHER; // rows
 		const int cols = o.in.cols;
 		for (int at = warp * K_BLOCK + lane * 2; at < cols; at += PARTIALS * K_BLOCK)
 			for (int first = 0; first < used; first += TOGETHER)

@@ -36,8 +36,16 @@ extern "C" __global__ void __launch_bounds__(ROUTE_WARPS * 32, 2) reel_route1_ta
 	const RouteLogits<1, 1, 4> logits(a.of, expert);
 	const uint32_t base = begin_tagged(a.tags), tag = base + a.tags.taken;
 	if (threadIdx.x * 4 < a.of.hidden) await_tagged(a.tags.in + threadIdx.x / 32 * 128, tag); // one sector first
-	for (int i = threadIdx.x; i < a.of.hidden / 4; i += ROUTE_WARPS * 32)
-		routeRow[i] = await_tagged(look_tagged4(a.tags.in + 4 * i), a.tags.in + 4 * i, tag);
+	constexpr int N = 2, THREADS = ROUTE_WARPS * 32;
+	for (int first = threadIdx.x, quads = a.of.hidden / 4; first < quads; first += N * THREADS) {
+		FourTagged seen[N];
+#pragma unroll
+		for (int i = 0; i < N; i++)
+			if (first + i * THREADS < quads) seen[i] = look_tagged4(a.tags.in + 4 * (first + i * THREADS));
+#pragma unroll
+		for (int i = 0; i < N; i++)
+			if (const int quad = first + i * THREADS; quad < quads) routeRow[quad] = await_tagged(seen[i], a.tags.in + 4 * quad, tag);
+	}
 	__syncthreads();
 	const float *const x[1] = {reinterpret_cast<const float *>(routeRow + logits.lane)};
 	if (expert < a.of.experts)

@@ -162,6 +162,7 @@ struct TaggedExpertRows {
 
 // AddTagged adds the sums of a row's experts to the residual stream as tagged values, and takes pairs of gates' results.
 struct AddTagged {
+	static constexpr int TOGETHER = 8;
 	const Tags &tags;
 	const uint64_t *const choice;
 	const int experts;
