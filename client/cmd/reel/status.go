@@ -48,6 +48,17 @@ func (a *app) statusCommand() *cobra.Command {
 // writeStatus prints a status for people. stranger, unless empty, describes a foreign
 // process that serves the socket.
 func writeStatus(w io.Writer, s *client.Status, stranger string) error {
+	if s.Limits.Context == 0 { // the model is not known yet
+		return writeRows(w, slices.Concat(stateRows(s, stranger), processRows(s),
+			[][2]string{{"connections", count(uint64(s.Connections))}}))
+	}
+	return writeRows(w, slices.Concat(stateRows(s, stranger), modelRows(s), processRows(s), requestRows(s),
+		hostRows(s.KV), diskRows(s.Disk), cacheRows(s), stepRows(s), draftRows(s.Drafts), graphRows(s.Graphs),
+		limitRows(s), chatRows(s)))
+}
+
+// stateRows say what the generator does, what failed, and whose socket it is.
+func stateRows(s *client.Status, stranger string) [][2]string {
 	state := s.State
 	if s.Progress < 1 {
 		state += fmt.Sprintf(", %.0f%%", 100*s.Progress)
@@ -55,45 +66,69 @@ func writeStatus(w io.Writer, s *client.Status, stranger string) error {
 	if s.Doing != "" {
 		state += ": " + s.Doing
 	}
-	if s.Limits.Context == 0 { // the model is not known yet
-		return writeRows(w, startingRows(s, state, stranger))
+	rows := append([][2]string{{"state", state}}, failureRows(s.Failure)...)
+	if stranger != "" {
+		rows = append(rows, [2]string{"socket", stranger})
 	}
-	rows := [][2]string{
-		{"state", state},
-		{"model", s.Model},
-		{"device", deviceText(s)},
-		generatorRow(s),
-		uptimeRow(s),
+	return rows
+}
+
+// modelRows describe the model and the device that runs it.
+func modelRows(s *client.Status) [][2]string {
+	rows := [][2]string{{"model", s.Model}, {"device", deviceText(s)}}
+	if m := s.Machine; m.MemoryTotal > 0 {
+		used := fmt.Sprintf("%s of %s used", size(m.MemoryUsed), size(m.MemoryTotal))
+		rows = append(rows, [2]string{"memory", used})
+	}
+	return rows
+}
+
+// processRows describe the generator's process.
+func processRows(s *client.Status) [][2]string {
+	up := time.Duration(s.UptimeS * float64(time.Second)).Round(time.Second)
+	return [][2]string{
+		{"generator", fmt.Sprintf("%s, pid %d", s.Version, s.PID)},
+		{"uptime", up.String()},
+	}
+}
+
+// requestRows count clients, requests and the pages that requests use.
+func requestRows(s *client.Status) [][2]string {
+	return [][2]string{
 		{"connections", fmt.Sprintf("%d of %d", s.Connections, s.Limits.Connections)},
 		{"requests", fmt.Sprintf("%d running, %d waiting; %d finished, %d cancelled, %d failed, %d refused",
 			s.Requests.Running, s.Requests.Waiting, s.Requests.Finished,
 			s.Requests.Cancelled, s.Requests.Failed, s.Requests.Refused)},
 		{"kv", fmt.Sprintf("%d of %d pages used, %d cached, %d tokens each, %s in all",
 			s.KV.Used, s.KV.Pages, s.KV.Cached, s.KV.PageTokens, size(s.KV.Bytes))},
+	}
+}
+
+// stepRows count what the engine did.
+func stepRows(s *client.Status) [][2]string {
+	return [][2]string{
 		{"steps", fmt.Sprintf("%d prefill, %d decode, %d tokens", s.Steps.Prefill, s.Steps.Decode, s.Steps.Tokens)},
 	}
-	rows = slices.Insert(rows, len(rows)-1, slices.Concat(hostRows(s.KV), diskRows(s.Disk), cacheRows(s))...)
-	if m := s.Machine; m.MemoryTotal > 0 {
-		used := fmt.Sprintf("%s of %s used", size(m.MemoryUsed), size(m.MemoryTotal))
-		rows = slices.Insert(rows, 3, [2]string{"memory", used})
-	}
-	if stranger != "" {
-		rows = slices.Insert(rows, 1, [2]string{"socket", stranger})
-	}
-	rows = slices.Insert(rows, 1, failureRows(s.Failure)...)
-	rows = append(rows, draftRows(s.Drafts)...)
-	rows = append(rows, graphRows(s.Graphs)...)
+}
+
+// limitRows say what a request may ask for, and what is kept free for further users.
+func limitRows(s *client.Status) [][2]string {
 	limits := fmt.Sprintf("context %d tokens, batch %d, vocabulary %d",
 		s.Limits.Context, s.Limits.MaxBatch, s.Limits.Vocab)
 	if s.Shape.RoPE != "" {
 		limits += "; RoPE " + s.Shape.RoPE
 	}
-	rows = append(rows, [2]string{"limits", limits})
+	rows := [][2]string{{"limits", limits}}
 	if r := s.Reserve; r.Slots > 0 {
 		rows = append(rows, [2]string{"reserve",
 			fmt.Sprintf("room for further users: %d, each with up to %d tokens; %d pages",
 				r.Slots, r.Tokens, r.Pages)})
 	}
+	return rows
+}
+
+// chatRows say what the model can be asked beside prompts, and with what defaults.
+func chatRows(s *client.Status) (rows [][2]string) {
 	if s.ChatFailure != "" {
 		rows = append(rows, [2]string{"chat", "only prompts: " + s.ChatFailure})
 	}
@@ -105,7 +140,7 @@ func writeStatus(w io.Writer, s *client.Status, stranger string) error {
 		rows = append(rows, [2]string{"chat", fmt.Sprintf("by default temperature %g, top-k %d, top-p %g, min-p %g, "+
 			"repeat-penalty %g", d.Temperature, d.TopK, d.TopP, d.MinP, d.RepeatPenalty)})
 	}
-	return writeRows(w, rows)
+	return rows
 }
 
 // embeddingsText says what vectors a model makes.
@@ -121,25 +156,6 @@ func embeddingsText(e *client.Embeddings) string {
 		text += "; prompts " + strings.Join(e.Prompts, ", ")
 	}
 	return text
-}
-
-// startingRows describe a generator that has no model, and so no limits, yet.
-func startingRows(s *client.Status, state, stranger string) [][2]string {
-	rows := [][2]string{{"state", state}}
-	if stranger != "" {
-		rows = append(rows, [2]string{"socket", stranger})
-	}
-	rows = append(rows, failureRows(s.Failure)...)
-	return append(rows, generatorRow(s), uptimeRow(s), [2]string{"connections", count(uint64(s.Connections))})
-}
-
-func generatorRow(s *client.Status) [2]string {
-	return [2]string{"generator", fmt.Sprintf("%s, pid %d", s.Version, s.PID)}
-}
-
-func uptimeRow(s *client.Status) [2]string {
-	up := time.Duration(s.UptimeS * float64(time.Second)).Round(time.Second)
-	return [2]string{"uptime", up.String()}
 }
 
 // writeRows prints rows of a name and a text, one per line. Both are escaped as labels
@@ -261,54 +277,3 @@ func count(n uint64) string { return humanize.Comma(int64(min(n, math.MaxInt64))
 
 // size formats a number of bytes with three digits, as in 11.2 GiB.
 func size(bytes int64) string { return humanize.IBytesN(uint64(max(bytes, 0)), 3) }
-
-// tokenizeCommand returns the command that prints the tokens of a text.
-func (a *app) tokenizeCommand() *cobra.Command {
-	var asJSON bool
-	var file string
-	cmd := &cobra.Command{
-		Use:   "tokenize [flags] TEXT...",
-		Short: "Show the token ids that a prompt becomes",
-		Long: "Show the token ids that a prompt becomes, in a form that --tokens takes.\n" +
-			"The text comes from the words, standard input or -f as a prompt does.",
-		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, words []string) error {
-			text, err := prompt(cmd.Context(), words, file)
-			if err != nil {
-				return err
-			}
-			c, err := a.dial(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			tokenize := c.Tokenize
-			if a.special != nil && !*a.special {
-				tokenize = c.TokenizeData
-			}
-			ids, err := tokenize(cmd.Context(), text)
-			if err != nil {
-				return err
-			}
-			w := stdout()
-			return writeTokens(w, ids, asJSON)
-		},
-	}
-	cmd.Flags().StringVarP(&file, "file", "f", "", "read the text from `FILE`; - is standard input")
-	a.specialFlag(cmd.Flags(), "as tokens")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return cmd
-}
-
-// writeTokens prints ids on one line, separated by commas.
-func writeTokens(w io.Writer, ids []int32, asJSON bool) error {
-	if asJSON {
-		return closedPipe(writeJSON(w, map[string]any{"tokens": ids, "count": len(ids)}))
-	}
-	words := make([]string, len(ids))
-	for i, id := range ids {
-		words[i] = fmt.Sprint(id)
-	}
-	_, err := fmt.Fprintln(w, strings.Join(words, ","))
-	return closedPipe(err)
-}
