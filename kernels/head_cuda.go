@@ -42,6 +42,8 @@ func (o Head) launch(q *cuda.Queue, first, n int) error {
 	args := headArgs{w: q.Address(o.W.Data), in: in, logits: q.Address(o.Logits) + uint64(4*first*o.W.Rows),
 		vocab: int32(o.W.Rows)}
 	if o.Tags.areUsed(q) {
+		// Stage writes the row to be sampled, and this kernel waits for no other: it takes the one row there is.
+		args.in.rows = 0
 		return launchTagged(q, p, o.Tags, args)
 	}
 	return launch(q, p, args)

@@ -94,7 +94,7 @@ func TestCUDATaggedRoutesAfresh(t *testing.T) {
 	choices := map[[8]int32]bool{}
 	for step := range 20 {
 		for i, p := range []*taggedPass{plain, tagged} {
-			p.next(step)
+			p.next(step, true)
 			b.must(b.streams[1].Replay(graphs[i]))
 		}
 		b.must(b.streams[1].Synchronize())
