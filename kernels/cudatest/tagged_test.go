@@ -233,17 +233,26 @@ func (p *taggedPass) capture(tagged bool) device.Exec {
 	return x
 }
 
-// next stages a row with another token, at a position that returns every 300 steps.
-func (p *taggedPass) next(step int) {
-	p.write(kernels.Step{Samples: []int32{0}, Rows: []kernels.Row{{Position: int32(step*7%300) + 1,
-		Token: int32(step * 131 % p.vocab)}}})
+// next stages a row with another token, at a position that returns every 300 steps, to be sampled or not.
+func (p *taggedPass) next(step int, sampled bool) {
+	s := kernels.Step{Rows: []kernels.Row{{Position: int32(step*7%300) + 1, Token: int32(step * 131 % p.vocab)}}}
+	if sampled {
+		s.Samples = []int32{0}
+	}
+	p.write(s)
+}
+
+// anyNaN reports whether a word holds NaN, as poisoned memory does.
+func anyNaN(words []uint32) bool {
+	return slices.ContainsFunc(words, func(w uint32) bool { return w&0x7fffffff > 0x7f800000 })
 }
 
 // logitsOf returns those of the last step.
 func (p *taggedPass) logitsOf() []uint32 { return read[uint32](p.both, 1, p.logits) }
 
 // taggedDiffer replays a pass without tagged values, and the same with them, now and then eagerly. It returns in how many
-// steps logits differ, and whether the pools do in the end.
+// steps logits differ or are none, and whether the pools do in the end. Every fourth step is not sampled, so that a kernel
+// that kept the list of samples of the step before would be seen.
 func taggedDiffer(b *both, s taggedShape, steps int) (logits int, pools bool) {
 	w := b.taggedWeights(s)
 	kv := w.pool()
@@ -251,8 +260,9 @@ func taggedDiffer(b *both, s taggedShape, steps int) (logits int, pools bool) {
 	plain, tagged := newTaggedPass(b, w, pool), newTaggedPass(b, w, pool)
 	graphs := [2]device.Exec{plain.capture(false), tagged.capture(true)}
 	for step := range steps {
+		sampled := step%4 != 2
 		for i, p := range []*taggedPass{plain, tagged} {
-			p.next(step)
+			p.next(step, sampled)
 			if i == 1 && step%5 == 3 {
 				p.onGPU(p.ops()...)
 				continue
@@ -260,7 +270,7 @@ func taggedDiffer(b *both, s taggedShape, steps int) (logits int, pools bool) {
 			b.must(b.streams[1].Replay(graphs[i]))
 		}
 		b.must(b.streams[1].Synchronize())
-		if !slices.Equal(tagged.logitsOf(), plain.logitsOf()) {
+		if want := plain.logitsOf(); sampled && (anyNaN(want) || !slices.Equal(tagged.logitsOf(), want)) {
 			logits++
 		}
 	}
@@ -301,7 +311,7 @@ func TestCUDATaggedLate(t *testing.T) {
 
 // Kernels that take values without looking at their numbers give other bits: the tests above would notice.
 func TestCUDATaggedNoticesStaleValues(t *testing.T) {
-	b := bothOf(t, "unwaited")
+	b := bothOf(t, "untagged")
 	for _, s := range slices.Concat(taggedCodes(), taggedMixtures(), taggedShapes[1:2]) {
 		if logits, _ := taggedDiffer(bothWith(t, b.g), s, 50); logits == 0 {
 			t.Errorf("%s: kernels that take stale values give the same bits: the tests of tagged values see nothing",
@@ -314,20 +324,19 @@ func TestCUDATaggedNoticesStaleValues(t *testing.T) {
 func TestCUDATaggedNoticesRowsForOthers(t *testing.T) {
 	s := taggedCodes()[4]
 	s.wrongRows = true
-	if logits, _ := taggedDiffer(newBoth(t), s, 5); logits != 5 {
-		t.Errorf("rows that are rounded for bfloat16 give the bits of those for codes in %d of 5 steps", 5-logits)
+	if logits, _ := taggedDiffer(newBoth(t), s, 5); logits != 4 {
+		t.Errorf("rows that are rounded for bfloat16 give the bits of those for codes in %d of 4 sampled steps", 4-logits)
 	}
 }
 
-// Without the kernels of tagged values, as on other GPUs, the same ops give the same bits by waits: a pass captured with
-// tags that are left aside is the one of today.
+// Without the kernels of tagged values, as on other GPUs, ops leave their tags aside: no number of a pass changes.
 func TestCUDATagsLeftAside(t *testing.T) {
 	b := newBoth(t)
 	w := b.taggedWeights(taggedShapes[0])
 	kv := w.pool()
 	p := newTaggedPass(b, w, bitsOf(b.normal(int(kv.PageBytes()/2)*kv.Pages, 1)))
 	g := p.capture(false)
-	p.next(3)
+	p.next(3, true)
 	b.must(b.streams[1].Replay(g))
 	b.must(b.streams[1].Synchronize())
 	if got := read[uint32](b, 1, p.pass)[0]; got != 1<<32-5*1024 {

@@ -53,10 +53,10 @@ struct FourTagged {
 	ulonglong2 low, high;
 };
 __device__ __forceinline__ FourTagged look_tagged4(const uint64_t *at) { return {look_tagged2(at), look_tagged2(at + 2)}; }
-// stale reports whether a value is another layer's or pass's. A test removes this check (-DREEL_NO_WAIT) and must detect
+// stale reports whether a value is another layer's or pass's. A test removes this check (-DREEL_NO_TAGS) and must detect
 // the missing wait.
 __device__ __forceinline__ bool stale(uint64_t v, uint32_t tag) {
-#ifdef REEL_NO_WAIT
+#ifdef REEL_NO_TAGS
 	return false;
 #else
 	return (uint32_t)(v >> 32) != tag;

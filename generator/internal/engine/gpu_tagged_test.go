@@ -134,7 +134,7 @@ func TestGPUTaggedPassesLate(t *testing.T) {
 			t.Errorf("model %d: %d comparisons differ when kernels are late", i, n)
 		}
 		done()
-		e, done = taggedEngine(t, c, kernelsOf(t, "unwaited"))
+		e, done = taggedEngine(t, c, kernelsOf(t, "untagged"))
 		if n := taggedDiffer(t, e, 20); n == 0 {
 			t.Errorf("model %d: kernels that look at no number give the same bits, so this test proves nothing", i)
 		}
