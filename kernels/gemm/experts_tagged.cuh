@@ -171,12 +171,15 @@ struct AddTagged {
 	template <class Args>
 	__device__ __forceinline__ AddTagged(const TaggedDownArgs<Args> &a)
 		: tags(a.tags), choice(a.choice), experts(a.experts), old(0) {}
-	template <class Args> __device__ __forceinline__ const Ranks &ranks(const Args &o) const {
-		TaggedRanks &ranks = TaggedRanks::memory();
+	template <class Args> __device__ __forceinline__ bool finds(const Args &o) const {
 		const uint32_t base = begin_tagged(tags);
-		if (threadIdx.x < 32) ranks.take(choice, tags, base, o.used, experts);
+		if (threadIdx.x < 32) TaggedRanks::memory().take(choice, tags, base, o.used, experts);
+		return true;
+	}
+	template <class Args> __device__ __forceinline__ const Ranks &ranks(const Args &o) const {
+		finds(o);
 		__syncthreads();
-		return ranks;
+		return TaggedRanks::memory();
 	}
 	// base is in no register until then: products have none to spare.
 	__device__ __forceinline__ uint32_t base() const { return TaggedRanks::memory().base; }

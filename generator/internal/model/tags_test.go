@@ -162,7 +162,7 @@ func taggedConfigs() map[string]model.Config {
 	biased.Bias, biased.TiedHead, biased.Vocab = true, false, 250
 	normed.HeadNorms, normed.OutputBias, normed.HeadDim = true, true, 128
 	return map[string]model.Config{"plain": tagConfig(), "biases": biased, "norms of heads": normed,
-		"experts": tagExperts(), "some experts": tagMixed()}
+		"experts": tagExperts(), "some experts": tagMixed(), "sinks": tagSinks()}
 }
 
 // In passes of one row each op takes what the op before has given, with a number that no earlier value has, in steps with
@@ -248,7 +248,7 @@ func TestOtherModelsHaveNoTags(t *testing.T) {
 		func(c *model.Config) { c.HeadDim = 32 }, func(c *model.Config) { c.Hidden = 160 },
 		func(c *model.Config) { c.Inner = 96 },
 		func(c *model.Config) { c.NormsAfter = true }, func(c *model.Config) { c.WidthNorms = true },
-		func(c *model.Config) { c.Sinks = true }, func(c *model.Config) { c.ScoreCap = 50 },
+		func(c *model.Config) { c.Sinks, c.HeadDim = true, 128 }, func(c *model.Config) { c.ScoreCap = 50 },
 		func(c *model.Config) {
 			c.Hidden, c.Inner, c.Heads, c.KVHeads, c.Layers = 64, 64, 1, 1, kernels.MostTaggedLayers+1
 		},
