@@ -167,6 +167,7 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 // attend_tagged takes q, k and v as tagged values and gives its results so.
 template <int CHUNKS, int TEAMS, class Logits = AttendPlain>
 __device__ __forceinline__ void attend_tagged(const AttendTaggedArgs &a, const Logits &logits = {}) {
+	logits.prefetch(a.heads);
 	attend<CHUNKS, TEAMS, false, AttendTaggedArgs, Logits, AttendGive>(a, logits, {a.tags, 0});
 	end_tagged();
 }

@@ -562,6 +562,13 @@ struct ExpertGateUpTagged : ExpertGateUpOne {
 	}
 	static __device__ __forceinline__ int segments(const Args &) { return 1; }
 	__device__ __forceinline__ const Activations &activations() const { return o.in; }
+	// prefetch brings the biases of a unit to L2.
+	__device__ __forceinline__ void prefetch(int unit) const {
+		if (!o.gateBias) return;
+		const int at = ranks.expert[unit / tiles] * o.inner + unit % tiles * 16;
+		prefetch_l2(o.gateBias + at), prefetch_l2(o.gateBias + at + 8);
+		prefetch_l2(o.upBias + at), prefetch_l2(o.upBias + at + 8);
+	}
 };
 REEL_KERNEL(reel_expert_gateup_bf16_one_tagged, FEW_ROWS_THREADS, 2, (expert_gemv_tagged<ExpertGateUpTagged, BF16, 4>(a)),
             const __grid_constant__ TaggedGatesArgs<ExpertGateUpArgs> a)
