@@ -128,6 +128,7 @@ template <class Op> struct ChoosingRing {
 		TaggedRanks::memory().choose(a.choice, a.tags, base);
 		__syncwarp();
 		await_choice();
+#pragma unroll 1
 		for (int at = s.at + threadIdx.x; at < s.end; at += 32) Op(a.op.op).prefetch(at);
 	}
 	__device__ __forceinline__ void await_choice() const { named_barrier_sync<64>(2); }
