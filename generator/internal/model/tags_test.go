@@ -310,6 +310,30 @@ func TestTagsAreChecked(t *testing.T) {
 	}
 }
 
+// Attention with tagged values refuses what it has no kernel for.
+func TestTaggedAttentionRefuses(t *testing.T) {
+	for name, change := range map[string]func(o *kernels.Attend){
+		"a softcap":        func(o *kernels.Attend) { o.Softcap = 50 },
+		"a first position": func(o *kernels.Attend) { o.First = 1 },
+		"a prompt":         func(o *kernels.Attend) { o.Class = kernels.Prefill },
+		"another op":       func(o *kernels.Attend) { o.AfterQKV = false },
+	} {
+		for _, op := range newTagRig(t, tagSinks(), "", "", kernels.BF16, model.NoDrafter).ops(model.Shape{Rows: 1, Samples: 1}) {
+			o, ok := op.(kernels.Attend)
+			if !ok {
+				continue
+			}
+			o.Post, o.Handover = kernels.QKPost{}, kernels.Handover{} // these refuse some changes for themselves
+			if err := o.Check(); err != nil {
+				t.Fatal(err)
+			}
+			if change(&o); o.Check() == nil {
+				t.Errorf("%s is right", name)
+			}
+		}
+	}
+}
+
 // withTags returns op with other tags.
 func withTags(op device.Op, t kernels.Tags) device.Op {
 	switch o := op.(type) {
