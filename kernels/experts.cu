@@ -551,9 +551,9 @@ REEL_FORMATS(REEL_EXPERT_DOWN_RING)
 #endif
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// The experts of one row that pass tagged values on (taggedGates, taggedDowns and taggedDownRings of experts_tagged.go): over
-// bfloat16, over usual formats with bricks of more than 64 columns, whose gates have a ring and down projections none, and
-// over MXFP4, with rings.
+// The experts of one row that pass tagged values on (taggedGates, taggedDowns and taggedDownRings of experts_tagged.go):
+// over bfloat16, over usual formats with bricks of more than 64 columns, whose gates have a ring and down projections
+// none, and over MXFP4, with rings.
 struct ExpertGateUpTagged : ExpertGateUpOne {
 	__device__ __forceinline__ ExpertGateUpTagged(const Args &o) : ExpertGateUpOne{{o}, TaggedRanks::memory(), o.inner / 16} {}
 	template <int> static __device__ __forceinline__ ExpertGateUpTagged of(const Args &o, int) { return o; }

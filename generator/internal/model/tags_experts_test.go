@@ -73,7 +73,8 @@ func (c codedExperts) Tensor(name string) (weights.Tensor, error) {
 	return x, err
 }
 
-// A mixture whose experts are codes has tagged values too, of Q4_K where experts are narrow, and of MXFP4 where they are wide.
+// A mixture whose experts are codes has tagged values too, of Q4_K where experts are narrow, and of MXFP4 where they are
+// wide.
 func TestExpertsOverCodesAreTagged(t *testing.T) {
 	for _, test := range []struct {
 		dtype         weights.DType

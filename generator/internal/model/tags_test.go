@@ -312,13 +312,14 @@ func TestTagsAreChecked(t *testing.T) {
 
 // Attention with tagged values refuses what it has no kernel for.
 func TestTaggedAttentionRefuses(t *testing.T) {
+	ops := newTagRig(t, tagSinks(), "", "", kernels.BF16, model.NoDrafter).ops(model.Shape{Rows: 1, Samples: 1})
 	for name, change := range map[string]func(o *kernels.Attend){
 		"a softcap":        func(o *kernels.Attend) { o.Softcap = 50 },
 		"a first position": func(o *kernels.Attend) { o.First = 1 },
 		"a prompt":         func(o *kernels.Attend) { o.Class = kernels.Prefill },
 		"another op":       func(o *kernels.Attend) { o.AfterQKV = false },
 	} {
-		for _, op := range newTagRig(t, tagSinks(), "", "", kernels.BF16, model.NoDrafter).ops(model.Shape{Rows: 1, Samples: 1}) {
+		for _, op := range ops {
 			o, ok := op.(kernels.Attend)
 			if !ok {
 				continue
