@@ -115,6 +115,7 @@ var arguments = []argument{
 	{cpp: "TaggedArgs<Head>", mirror: taggedArgs[headArgs]{}},
 	{cpp: "TaggedArgs<Projection>", mirror: taggedArgs[projectionArgs]{}},
 	{cpp: "TaggedArgs<QKVApart>", mirror: taggedArgs[qkvArgs]{}},
+	{cpp: "TaggedDownArgs<CodesArgs<ExpertDown>>", mirror: taggedDownArgs[codesArgs[expertDownArgs]]{}},
 	{cpp: "TaggedDownArgs<ExpertDownArgs>", mirror: taggedDownArgs[expertDownArgs]{}},
 	{cpp: "TaggedGatesArgs<CodesArgs<ExpertGateUpTagged>>", mirror: taggedGatesArgs[codesArgs[expertGateUpArgs]]{}, sm90: true},
 	{cpp: "TaggedGatesArgs<ExpertGateUpArgs>", mirror: taggedGatesArgs[expertGateUpArgs]{}},
@@ -175,6 +176,8 @@ func layout() string {
 	fmt.Fprintf(&b, "REEL_SIZE(AttendSpreadArgs<AttendDeferredArgs>, %d);\n",
 		reflect.TypeOf(attendSpreadArgs[attendDeferredArgs]{}).Size())
 	fmt.Fprintf(&b, "REEL_SIZE(AttendTaggedArgs, %d);\n", reflect.TypeOf(attendTaggedArgs{}).Size())
+	fmt.Fprintf(&b, "REEL_SIZE(AttendLogitsArgs<AttendTaggedArgs>, %d);\n",
+		reflect.TypeOf(attendLogitsArgs[attendTaggedArgs]{}).Size())
 	fmt.Fprintf(&b, "REEL_SIZE(AttendFromArgs, %d);\n", reflect.TypeOf(attendFromArgs{}).Size())
 	fmt.Fprintf(&b, "static_assert(sizeof(AttendArgs) == %d, \"post and earliest follow the base\");\n", deferred.Field(1).Offset)
 	fmt.Fprintf(&b, "\n#ifdef __CUDA_ARCH_FEAT_SM90_ALL%s#endif\n", sm90.String())

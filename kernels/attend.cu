@@ -165,8 +165,10 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 }
 
 // attend_tagged takes q, k and v as tagged values and gives its results so.
-template <int CHUNKS, int TEAMS> __device__ __forceinline__ void attend_tagged(const AttendTaggedArgs &a) {
-	attend<CHUNKS, TEAMS, false, AttendTaggedArgs, AttendPlain, AttendGive>(a, {}, {a.tags, 0});
+template <int CHUNKS, int TEAMS, class Logits = AttendPlain>
+__device__ __forceinline__ void attend_tagged(const AttendTaggedArgs &a, const Logits &logits = {}) {
+	logits.prefetch(a.heads);
+	attend<CHUNKS, TEAMS, false, AttendTaggedArgs, Logits, AttendGive>(a, logits, {a.tags, 0});
 	end_tagged();
 }
 
@@ -214,6 +216,11 @@ ATTEND_TAGGED_KERNEL(reel_attend_64_tagged, 2, 1, 3)
 ATTEND_TAGGED_KERNEL(reel_attend_64_two_tagged, 2, 2, 1)
 ATTEND_TAGGED_KERNEL(reel_attend_128_tagged, 4, 1, 2)
 ATTEND_TAGGED_KERNEL(reel_attend_128_two_tagged, 4, 2, 1)
+// The same with sinks.
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 3) reel_attend_64_logits_tagged(
+	const __grid_constant__ AttendLogitsArgs<AttendTaggedArgs> a) {
+	attend_tagged<2, 1>(a.of, a.logits);
+}
 #endif
 
 // The same with a softcap or sinks, one split per block at a time, for all head sizes up to 32*CHUNKS.

@@ -105,8 +105,7 @@ func (o Attend) launch(q *cuda.Queue) error {
 func (o Attend) launchDecode(q *cuda.Queue, names *attendNames, g cuda.Grid, args attendArgs) error {
 	switch {
 	case o.Tags.areUsed(q):
-		deferred := attendDeferredArgs{args, o.rowsPost(o.TagsPost).args(q, o.Q)}
-		return cuda.Launch(q, names.tagged, g, attendTaggedArgs{deferred, o.Tags.args(q)})
+		return cuda.Launch(q, names.tagged, g, o.taggedArgs(q, args))
 	case o.spreads():
 		return o.launchSpread(q, names, g, args)
 	case o.First > 0:
@@ -123,6 +122,8 @@ func (o Attend) launchDecode(q *cuda.Queue, names *attendNames, g cuda.Grid, arg
 func (o Attend) launchLogits(q *cuda.Queue, names *attendNames, g cuda.Grid, args attendArgs) error {
 	logits := o.logits(q)
 	switch {
+	case o.Tags.areUsed(q):
+		return cuda.Launch(q, names.tagged, g, attendLogitsArgs[attendTaggedArgs]{o.taggedArgs(q, args), logits})
 	case o.Queries > 1:
 		return cuda.Launch(q, names.verify, g, attendLogitsArgs[attendArgs]{args, logits})
 	case o.Post.IsZero():
@@ -130,6 +131,11 @@ func (o Attend) launchLogits(q *cuda.Queue, names *attendNames, g cuda.Grid, arg
 	}
 	deferred := attendDeferredArgs{args, o.post().args(q, o.Q)}
 	return cuda.Launch(q, names.deferred, g, attendLogitsArgs[attendDeferredArgs]{deferred, logits})
+}
+
+// taggedArgs returns the arguments of a kernel whose values are tagged.
+func (o Attend) taggedArgs(q *cuda.Queue, args attendArgs) attendTaggedArgs {
+	return attendTaggedArgs{attendDeferredArgs{args, o.rowsPost(o.TagsPost).args(q, o.Q)}, o.Tags.args(q)}
 }
 
 // logits returns the arguments of softcap and sinks.

@@ -185,6 +185,8 @@ REEL_FORMATS(REEL_EXPERT_RING_SPREAD, reel_expert_gateup, ExpertGateUpOne)
 // gemm/experts_tagged.cuh has another.
 struct WaitsForGates {
 	static constexpr int TOGETHER = 4; // rows of In that take_pairs takes
+	// finds reports whether the row has experts, which all threads know when they have met; padding has none.
+	static __device__ __forceinline__ bool finds(const ExpertDownArgs &o) { return *o.chosen.count != 0; }
 	static __device__ __forceinline__ const Ranks &ranks(const ExpertDownArgs &o) { return Ranks::find<0>(o.chosen, o.in); }
 	static __device__ __forceinline__ void wait() { begin_product<false, true>(); }
 	static __device__ __forceinline__ float weight(const ChosenArgs &c, int rank) { return c.weights[rank]; }
@@ -481,32 +483,32 @@ template <class F> struct ExpertDownRing {
 		: a(args.op), shared(shared), ring{shared.barriers, ring, args.stages, F::bricks(a.in.cols)},
 		  parts(min(CODE_PARTS, this->ring.bricks)) {}
 
-	__device__ __forceinline__ void produce() const {
+	template <class To> __device__ __forceinline__ void produce(const To &to) const {
 		typename Ring::Place p = {0, 0};
 		for (int rank = 0; rank < a.used; rank++) {
 			const char *const tile = reinterpret_cast<const char *>(a.w) +
-				((size_t)a.chosen.expert[rank] * (a.hidden / 16) + blockIdx.x) * ring.bricks * F::BYTES;
+				((size_t)to.expert(a.chosen, rank) * (a.hidden / 16) + blockIdx.x) * ring.bricks * F::BYTES;
 			const char *const from[1] = {tile};
 			ring.fill(p, from);
 		}
 	}
 	template <class To> __device__ __forceinline__ void consume(const To &to) {
 		DownResult<To> result(a, to, true);
-		begin_product<false, true>();
+		to.wait();
 		result.after_wait();
-		multiply();
+		multiply(to);
 		float y = 0;
 		if (result.exists)
 			y = __fmul_rn(Sums<F>::RESTORE, sum_of_first(&shared.partials[result.rank][0][result.row], 16, parts));
 		result.template finish<CONSUMERS>(y, shared.weighted[0], 16);
 	}
 	// multiply leaves the partial sums of all experts in shared memory.
-	__device__ __forceinline__ void multiply() {
+	template <class To> __device__ __forceinline__ void multiply(const To &to) {
 		const int lane = threadIdx.x % 32, slices = ring.slices();
 		const Activations in = {a.in.x, nullptr, nullptr, a.in.cols, a.used, 0};
 		const SharedRows<false, SUMS, WARPS, 4, 2, 4> rounder = {
 			in, ring.ring + ring.stages * ring.stage_bytes(), shared.squares, a.used};
-		rounder.round(0, a.used);
+		to.round(rounder, a.used);
 		named_barrier_sync<CONSUMERS>(1);
 		const Rows rows = rounder.rows(a.used);
 		typename Ring::Place p = {0, 0};
@@ -516,9 +518,9 @@ template <class F> struct ExpertDownRing {
 			float sum[1][1][4] = {};
 			ring.multiply(sum, p, 1, job % parts, rows);
 			if (lane % 4 != rank / 2) continue; // another lane has the results of row `rank`
-			float *const to = shared.partials[rank][job % parts] + lane / 4;
-			to[0] = rank % 2 ? sum[0][0][1] : sum[0][0][0];
-			to[8] = (rank % 2 ? sum[0][0][3] : sum[0][0][2]) * (1.f / F::Code::LOWER);
+			float *const mine = shared.partials[rank][job % parts] + lane / 4;
+			mine[0] = rank % 2 ? sum[0][0][1] : sum[0][0][0];
+			mine[8] = (rank % 2 ? sum[0][0][3] : sum[0][0][2]) * (1.f / F::Code::LOWER);
 		}
 		named_barrier_sync<CONSUMERS>(1);
 	}
@@ -530,12 +532,12 @@ __device__ __forceinline__ void expert_down_ring_one(const CodesArgs<ExpertDown>
 	__shared__ typename Block::Shared shared;
 	extern __shared__ uint4 roundedRows[];
 	Block b(args, shared, reinterpret_cast<char *>(roundedRows));
-	if (*b.a.chosen.count == 0) return DownResult<To>(b.a, to, false).skip();
+	if (!to.finds(b.a)) return DownResult<To>(b.a, to, false).skip();
 	if (threadIdx.x == Block::CONSUMERS) b.ring.start(b.parts);
 	__syncthreads();
 	if (threadIdx.x < Block::CONSUMERS) return b.consume(to);
-	if (elect_one()) b.produce();
-	begin_product<false, true>();
+	if (elect_one()) b.produce(to);
+	to.wait();
 }
 template <class F> __device__ __forceinline__ void expert_down_ring_one_spread(const SpreadCodesArgs<ExpertDown> &a) {
 	spread(a, [&] { expert_down_ring_one<F>(a.op, AddOnRanks(a)); });
@@ -549,8 +551,9 @@ REEL_FORMATS(REEL_EXPERT_DOWN_RING)
 #endif
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// The experts of one row that pass tagged values on, over bfloat16 and over usual formats with bricks of more than 64
-// columns (taggedGates and taggedDowns of experts_tagged.go): gates have a ring, down projections have none.
+// The experts of one row that pass tagged values on (taggedGates, taggedDowns and taggedDownRings of experts_tagged.go):
+// over bfloat16, over usual formats with bricks of more than 64 columns, whose gates have a ring and down projections
+// none, and over MXFP4, with rings.
 struct ExpertGateUpTagged : ExpertGateUpOne {
 	__device__ __forceinline__ ExpertGateUpTagged(const Args &o) : ExpertGateUpOne{{o}, TaggedRanks::memory(), o.inner / 16} {}
 	template <int> static __device__ __forceinline__ ExpertGateUpTagged of(const Args &o, int) { return o; }
@@ -559,6 +562,13 @@ struct ExpertGateUpTagged : ExpertGateUpOne {
 	}
 	static __device__ __forceinline__ int segments(const Args &) { return 1; }
 	__device__ __forceinline__ const Activations &activations() const { return o.in; }
+	// prefetch brings the biases of a unit to L2.
+	__device__ __forceinline__ void prefetch(int unit) const {
+		if (!o.gateBias) return;
+		const int at = ranks.expert[unit / tiles] * o.inner + unit % tiles * 16;
+		prefetch_l2(o.gateBias + at), prefetch_l2(o.gateBias + at + 8);
+		prefetch_l2(o.upBias + at), prefetch_l2(o.upBias + at + 8);
+	}
 };
 REEL_KERNEL(reel_expert_gateup_bf16_one_tagged, FEW_ROWS_THREADS, 2, (expert_gemv_tagged<ExpertGateUpTagged, BF16, 4>(a)),
             const __grid_constant__ TaggedGatesArgs<ExpertGateUpArgs> a)
@@ -580,10 +590,18 @@ REEL_EXPERT_GATES_TAGGED(q4_k, Q4_K)
 REEL_EXPERT_GATES_TAGGED(q5_k, Q5_K)
 REEL_EXPERT_GATES_TAGGED(f8, F8)
 REEL_EXPERT_GATES_TAGGED(g4_128, G4_128)
+REEL_EXPERT_GATES_TAGGED(mxfp4, MXFP4)
 #define REEL_EXPERT_DOWN_TAGGED(format, F)                                                                         \
 	REEL_KERNEL(reel_expert_down_##format##_one_tagged, CODES_WARPS * 32, 1, (expert_down_codes_one_tagged<F>(a)), \
 	            const __grid_constant__ TaggedDownArgs<ExpertDownArgs> a)
 REEL_USUAL_FORMATS_OF_MORE(REEL_EXPERT_DOWN_TAGGED)
+template <class F>
+__device__ __forceinline__ void expert_down_ring_one_tagged(const TaggedDownArgs<CodesArgs<ExpertDown>> &a) {
+	expert_down_ring_one<F>(a.op, AddTagged(a));
+	end_tagged();
+}
+REEL_KERNEL(reel_expert_down_mxfp4_ring_one_tagged, (ExpertDownRing<MXFP4>::THREADS), (ExpertDownRing<MXFP4>::BLOCKS),
+            (expert_down_ring_one_tagged<MXFP4>(a)), const __grid_constant__ TaggedDownArgs<CodesArgs<ExpertDown>> a)
 #endif
 
 struct ExpertSumArgs {

@@ -22,11 +22,12 @@ type ExpertTags struct {
 // gemm/experts_tagged.cuh.
 const taggedExperts = 128
 
-// The types of weights that have kernels of gates and of down projections with tagged values:
-// REEL_EXPERT_GATES_TAGGED and REEL_EXPERT_DOWN_TAGGED of experts.cu.
+// The types of weights that have kernels of gates and of down projections, without a ring and with one, that have tagged
+// values: those of experts.cu whose names end in _tagged.
 var (
-	taggedGates = []DType{BF16, Q4_K, Q5_K, F8, G4_128}
-	taggedDowns = append(taggedGates, Q6_K)
+	taggedGates     = []DType{BF16, Q4_K, Q5_K, F8, G4_128, MXFP4}
+	taggedDowns     = []DType{BF16, Q4_K, Q5_K, Q6_K, F8, G4_128}
+	taggedDownRings = []DType{MXFP4}
 )
 
 // CanTagExperts reports whether there are kernels of one row for a layer's experts, of which it uses so many, that take
@@ -53,17 +54,20 @@ func canTagGates(w Weight) bool {
 	return stages > 0
 }
 
-// canTag reports whether the down projection has a kernel. Over codes it is the one without a ring, for narrow experts.
+// canTag reports whether the down projection has a kernel: over codes of wide experts the one with a ring, of narrow ones
+// the other.
 func (o ExpertDown) canTag() bool {
 	d, used := o.Down.DType, o.Chosen.Used
-	if !slices.Contains(taggedDowns, d) {
-		return false
-	}
 	if d == BF16 {
 		return o.sharedOfOne() > 0
 	}
-	ring, _ := expertDownRing(d, o.Down.Cols, used)
-	return used <= codesTokens && ring == 0 && codesRowsThatFit(d, o.Down.Cols, blockShared) >= used
+	if used > codesTokens || !d.Quantised() {
+		return false
+	}
+	if ring, _ := expertDownRing(d, o.Down.Cols, used); ring > 0 {
+		return slices.Contains(taggedDownRings, d)
+	}
+	return slices.Contains(taggedDowns, d) && codesRowsThatFit(d, o.Down.Cols, blockShared) >= used
 }
 
 // checkTags checks the tags of experts of one row, which come and go in the residual stream alone.

@@ -54,7 +54,12 @@ func (o Experts) taggedGates(q *cuda.Queue, route routeArgs) error {
 }
 
 func (o Experts) taggedDown(q *cuda.Queue) error {
+	args, tags := o.Down.args(q), o.tags(q, o.Between.Inner, o.Tags.Out)
+	choice, experts := q.Address(o.Between.Choice), int32(o.Route.Chosen.Experts)
+	if stages, g := o.Down.ringGrid(); stages > 0 {
+		return launchDownOfOne(q, o.Down, "_ring_one_tagged", g, taggedDownArgs[codesArgs[expertDownArgs]]{
+			op: codesArgs[expertDownArgs]{op: args, stages: int32(stages)}, tags: tags, choice: choice, experts: experts})
+	}
 	return launchDownOfOne(q, o.Down, "_one_tagged", cuda.Grid{Threads: gemv.threads, Shared: o.Down.oneShared(q)},
-		taggedDownArgs[expertDownArgs]{op: o.Down.args(q), tags: o.tags(q, o.Between.Inner, o.Tags.Out),
-			choice: q.Address(o.Between.Choice), experts: int32(o.Route.Chosen.Experts)})
+		taggedDownArgs[expertDownArgs]{op: args, tags: tags, choice: choice, experts: experts})
 }

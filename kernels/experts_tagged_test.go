@@ -88,7 +88,10 @@ func TestCanTagExperts(t *testing.T) {
 		{2048, 768, 128, 8, Q4_K, Q8_0, false},
 		{2048, 768, 128, 9, Q4_K, Q4_K, false},  // more experts than places of an operand
 		{2048, 2048, 128, 8, Q4_K, Q4_K, false}, // which has a ring
-		{2880, 2880, 32, 4, MXFP4, MXFP4, false},
+		{2880, 2880, 32, 4, MXFP4, MXFP4, true}, {2880, 2880, 32, 9, MXFP4, MXFP4, false},
+		{2880, 2880, 32, 4, BF16, MXFP4, true}, {2880, 448, 32, 4, MXFP4, BF16, true},
+		{2880, 448, 32, 4, MXFP4, MXFP4, false}, // which has no ring
+		{2880, 2880, 32, 4, MXFP4, Q8_0, false}, {2880, 2880, 144, 4, MXFP4, MXFP4, false},
 		{2048, 744, 128, 8, BF16, BF16, false}, {2048, 784, 128, 8, BF16, BF16, false},
 		{2056, 768, 128, 8, BF16, BF16, false},
 		{12096, 768, 8, 2, BF16, BF16, false}, {2048, 16384, 8, 3, BF16, BF16, false},

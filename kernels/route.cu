@@ -33,7 +33,9 @@ extern "C" __global__ void __launch_bounds__(ROUTE_WARPS * 32, 2) reel_route1_ta
 	const __grid_constant__ TaggedRouteArgs a) {
 	extern __shared__ float4 routeRow[]; // [hidden/4]
 	const int expert = blockIdx.x * ROUTE_WARPS + threadIdx.x / 32;
-	const RouteLogits<1, 1, 4> logits(a.of, expert);
+	const RouteLogits<1, 1, 8> logits(a.of, expert);
+	logits.prefetch_late();
+	const float bias = a.of.bias && expert < a.of.experts ? a.of.bias[expert] : 0;
 	const uint32_t base = begin_tagged(a.tags), tag = base + a.tags.taken;
 	if (threadIdx.x * 4 < a.of.hidden) await_tagged(a.tags.in + threadIdx.x / 32 * 128, tag); // one sector first
 	constexpr int N = 2, THREADS = ROUTE_WARPS * 32;
@@ -50,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(ROUTE_WARPS * 32, 2) reel_route1_ta
 	const float *const x[1] = {reinterpret_cast<const float *>(routeRow + logits.lane)};
 	if (expert < a.of.experts)
 		logits.each(x, [&](int, int, float logit) {
-			put_tagged(a.tags.out + expert, logits.biased(0, logit), base + a.tags.given);
+			put_tagged(a.tags.out + expert, a.of.bias ? __fadd_rn(logit, bias) : logit, base + a.tags.given);
 		});
 	end_tagged();
 }

@@ -71,8 +71,10 @@ func gemvRowBytes(cols int, normed bool) int {
 }
 
 // CanTagHeads reports whether there is an attention that takes and gives tagged values, over heads of a size and a type
-// of keys and values.
-func CanTagHeads(headDim int, kv DType) bool { return (headDim == 64 || headDim == 128) && kv == BF16 }
+// of keys and values, with sinks or without.
+func CanTagHeads(headDim int, kv DType, sinks bool) bool {
+	return (headDim == 64 || headDim == 128 && !sinks) && kv == BF16
+}
 
 // check checks the tags of an op of so many rows with so many values, or pairs, in In and Out.
 func (t Tags) check(rows, in, out int) error {

@@ -33,3 +33,17 @@ func TestCanTag(t *testing.T) {
 		}
 	}
 }
+
+// Attention with tagged values has heads of 64 or 128, of 64 with sinks, and keys and values in bfloat16.
+func TestCanTagHeads(t *testing.T) {
+	for _, test := range []struct {
+		dim         int
+		kv          DType
+		sinks, want bool
+	}{{64, BF16, false, true}, {128, BF16, false, true}, {64, BF16, true, true}, {128, BF16, true, false},
+		{96, BF16, false, false}, {32, BF16, true, false}, {64, F32, true, false}, {128, F16, false, false}} {
+		if got := CanTagHeads(test.dim, test.kv, test.sinks); got != test.want {
+			t.Errorf("%+v: %t", test, got)
+		}
+	}
+}

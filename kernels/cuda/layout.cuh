@@ -952,6 +952,13 @@ REEL_SIZE(TaggedArgs<QKVApart>, 184);
 REEL_FIELD(TaggedArgs<QKVApart>, op, 0);
 REEL_FIELD(TaggedArgs<QKVApart>, tags, 144);
 
+REEL_SIZE(TaggedDownArgs<CodesArgs<ExpertDown>>, 272);
+REEL_FIELD(TaggedDownArgs<CodesArgs<ExpertDown>>, op, 0);
+REEL_FIELD(TaggedDownArgs<CodesArgs<ExpertDown>>, tags, 216);
+REEL_FIELD(TaggedDownArgs<CodesArgs<ExpertDown>>, choice, 256);
+REEL_FIELD(TaggedDownArgs<CodesArgs<ExpertDown>>, experts, 264);
+REEL_FIELD(TaggedDownArgs<CodesArgs<ExpertDown>>, unused, 268);
+
 REEL_SIZE(TaggedDownArgs<ExpertDownArgs>, 192);
 REEL_FIELD(TaggedDownArgs<ExpertDownArgs>, op, 0);
 REEL_FIELD(TaggedDownArgs<ExpertDownArgs>, tags, 136);
@@ -1005,6 +1012,7 @@ REEL_SIZE(AttendDeferredArgs, 312);
 REEL_SIZE(AttendLogitsArgs<AttendDeferredArgs>, 328);
 REEL_SIZE(AttendSpreadArgs<AttendDeferredArgs>, 448);
 REEL_SIZE(AttendTaggedArgs, 352);
+REEL_SIZE(AttendLogitsArgs<AttendTaggedArgs>, 368);
 REEL_SIZE(AttendFromArgs, 208);
 static_assert(sizeof(AttendArgs) == 200, "post and earliest follow the base");
 

@@ -15,7 +15,8 @@ var qwenExperts = taggedShape{hidden: 2048, inner: 128, heads: 32, kvHeads: 4, d
 
 // taggedMixtures have experts of widths for some warps of a down projection, for all, and for several K blocks of each;
 // a unit for some blocks of the gates, or two; with biases as of gpt-oss, or without; in bfloat16, in each format that
-// has kernels, and in two.
+// has kernels, and in two. The last ones have gates and down projections with rings, of gpt-oss-20b's width, then of
+// another that ends within a chunk of 128.
 func taggedMixtures() []taggedShape {
 	codes := func(gates, down kernels.DType) taggedFormats { return taggedFormats{gates: gates, down: down} }
 	return []taggedShape{
@@ -35,6 +36,12 @@ func taggedMixtures() []taggedShape {
 			taggedFormats: codes(kernels.F8, kernels.Q5_K)},
 		{hidden: 2048, inner: 256, heads: 8, kvHeads: 8, dim: 64, layers: 2, vocab: 512, experts: 16, used: 4,
 			taggedFormats: codes(kernels.BF16, kernels.G4_128)},
+		{hidden: 2880, inner: 2880, heads: 64, kvHeads: 8, dim: 64, layers: 2, vocab: 1024, biased: true, outputBias: true,
+			sinks: true, window: 128, experts: 8, used: 4, taggedFormats: codes(kernels.MXFP4, kernels.MXFP4)},
+		{hidden: 192, inner: 576, heads: 4, kvHeads: 2, dim: 64, layers: 3, vocab: 512, sinks: true, window: 30,
+			experts: 9, used: 8, taggedFormats: codes(kernels.BF16, kernels.MXFP4)},
+		{hidden: 576, inner: 128, heads: 4, kvHeads: 2, dim: 64, layers: 2, vocab: 512, biased: true, experts: 12, used: 3,
+			taggedFormats: codes(kernels.MXFP4, kernels.BF16)},
 	}
 }
 

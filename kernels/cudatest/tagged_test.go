@@ -19,6 +19,8 @@ import (
 type taggedShape struct {
 	hidden, inner, heads, kvHeads, dim, layers, vocab int
 	biased, normed, outputBias                        bool
+	window                                            int  // positions that every second layer sees; 0: all
+	sinks                                             bool // of each query head
 	experts, used                                     int
 	wrongRows                                         bool // the op before a product over codes does not know that
 	taggedFormats
@@ -69,6 +71,9 @@ var taggedShapes = []taggedShape{
 	{hidden: 2560, inner: 2432, heads: 32, kvHeads: 8, dim: 128, layers: 2, vocab: 4096, normed: true},
 	{hidden: 4096, inner: 2752, heads: 8, kvHeads: 8, dim: 128, layers: 2, vocab: 4096, outputBias: true},
 	{hidden: 1024, inner: 24064, heads: 16, kvHeads: 16, dim: 64, layers: 1, vocab: 1024, biased: true, normed: true},
+	{hidden: 192, inner: 256, heads: 14, kvHeads: 2, dim: 64, layers: 3, vocab: 512, sinks: true, window: 100},
+	{hidden: 320, inner: 192, heads: 10, kvHeads: 1, dim: 64, layers: 2, vocab: 512, sinks: true, biased: true, window: 17,
+		outputBias: true, taggedFormats: all(kernels.Q8_0)},
 }
 
 const taggedContext = 512
@@ -84,7 +89,7 @@ type taggedWeights struct {
 type taggedLayer struct {
 	q, k, v, output, gate, up, down   kernels.Weight // with experts gate, up and down are stacks
 	norm, inner, bias, norms, outBias device.Buffer
-	router                            device.Buffer    // of a layer with experts
+	sinks, router                     device.Buffer    // router: of a layer with experts
 	biases                            [4]device.Buffer // of the router, gates, ups and downs, if it is biased; or none
 }
 
@@ -125,6 +130,9 @@ func (b *both) taggedWeights(s taggedShape) *taggedWeights {
 		}
 		if s.outputBias {
 			l.outBias = vector(s.hidden)
+		}
+		if s.sinks {
+			l.sinks = vector(s.heads)
 		}
 		w.layers = append(w.layers, l)
 	}
@@ -179,8 +187,8 @@ func (p *taggedPass) ops() []device.Op {
 			Heads: p.heads, Eps: 1e-5, DeferRoPE: p.biased || p.normed, Tags: tags(p.tx, p.tqkv, 2*i, 2*i+1)}
 		qkv.Tags.First = i == 0
 		attend := kernels.Attend{Q: p.q, Rows: rows, Slots: slots, KV: p.kv, Out: p.attended, Workspace: p.work, T: 1,
-			Layer: i, Heads: p.heads, Scale: 0.125, AfterQKV: true, Tags: tags(p.tqkv, p.ta, 2*i+1, 2*i+1),
-			TagsPost: qkv.Post()}
+			Layer: i, Heads: p.heads, Scale: 0.125, Sinks: l.sinks, Window: p.window * (i % 2), AfterQKV: true,
+			Tags: tags(p.tqkv, p.ta, 2*i+1, 2*i+1), TagsPost: qkv.Post()}
 		if qkv.DeferRoPE {
 			attend.Post = qkv.Post()
 		}

@@ -68,7 +68,7 @@ template <class Op, class F> struct ExpertRing {
 				in, ring.ring + ring.stages * ring.stage_bytes(), shared.squares, a.at_once};
 			const int live = live_rows(in, 0, a.at_once);
 			round_rows(op, rounder, 0, live);
-			results.choose();
+			results.choose(s);
 			named_barrier_sync<CONSUMERS>(1);
 			if (threadIdx.x < TOKEN_TILE)
 				shared.scales[found][threadIdx.x] = Op::NORMED
@@ -132,7 +132,7 @@ __device__ __forceinline__ void expert_ring(const CodesArgs<Op> &a, int blocks, 
 // WaitingResults are those of rows and a choice that earlier kernels stored.
 struct WaitingResults {
 	template <class Op> __device__ __forceinline__ void begin() const { begin_product<Op::ATTENTION_NEXT, true>(); }
-	__device__ __forceinline__ void choose() const {}
+	template <class Span> __device__ __forceinline__ void choose(const Span &) const {}
 	__device__ __forceinline__ void await_choice() const {}
 };
 

@@ -118,20 +118,22 @@ __device__ __forceinline__ void expert_gemv_tagged(const TaggedGatesArgs<typenam
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // ChoosingRing is the same over codes, for expert_ring: a warp that has taken its part of the row chooses, also for the producer.
 template <class Op> struct ChoosingRing {
-	const Tags &tags;
-	const ChoiceArgs &choice;
+	const TaggedGatesArgs<CodesArgs<Op>> &a;
 	const uint32_t base;
 
 	template <class O> __device__ __forceinline__ void begin() const {}
-	__device__ __forceinline__ void choose() const {
+	// choose also brings the biases of the block's units to L2, unlike which all else that finish needs is in shared memory.
+	template <class Span> __device__ __forceinline__ void choose(const Span &s) const {
 		if (threadIdx.x >= 32) return;
-		TaggedRanks::memory().choose(choice, tags, base);
+		TaggedRanks::memory().choose(a.choice, a.tags, base);
 		__syncwarp();
 		await_choice();
+#pragma unroll 1
+		for (int at = s.at + threadIdx.x; at < s.end; at += 32) Op(a.op.op).prefetch(at);
 	}
 	__device__ __forceinline__ void await_choice() const { named_barrier_sync<64>(2); }
 	__device__ __forceinline__ Tagged<Op> of(const Op &op) const {
-		Tagged<Op> gates(op, tags);
+		Tagged<Op> gates(op, a.tags);
 		gates.base = base;
 		return gates;
 	}
@@ -139,7 +141,7 @@ template <class Op> struct ChoosingRing {
 };
 template <class Op, class F>
 __device__ __forceinline__ void expert_ring_tagged(const TaggedGatesArgs<CodesArgs<Op>> &a) {
-	expert_ring<Op, F>(a.op, gridDim.x, ChoosingRing<Op>{a.tags, a.choice, begin_tagged(a.tags)});
+	expert_ring<Op, F>(a.op, gridDim.x, ChoosingRing<Op>{a, begin_tagged(a.tags)});
 	end_tagged();
 }
 #endif
@@ -171,12 +173,15 @@ struct AddTagged {
 	template <class Args>
 	__device__ __forceinline__ AddTagged(const TaggedDownArgs<Args> &a)
 		: tags(a.tags), choice(a.choice), experts(a.experts), old(0) {}
-	template <class Args> __device__ __forceinline__ const Ranks &ranks(const Args &o) const {
-		TaggedRanks &ranks = TaggedRanks::memory();
+	template <class Args> __device__ __forceinline__ bool finds(const Args &o) const {
 		const uint32_t base = begin_tagged(tags);
-		if (threadIdx.x < 32) ranks.take(choice, tags, base, o.used, experts);
+		if (threadIdx.x < 32) TaggedRanks::memory().take(choice, tags, base, o.used, experts);
+		return true;
+	}
+	template <class Args> __device__ __forceinline__ const Ranks &ranks(const Args &o) const {
+		finds(o);
 		__syncthreads();
-		return ranks;
+		return TaggedRanks::memory();
 	}
 	// base is in no register until then: products have none to spare.
 	__device__ __forceinline__ uint32_t base() const { return TaggedRanks::memory().base; }
@@ -190,7 +195,8 @@ struct AddTagged {
 		put_tagged(tags.out + at, __fadd_rn(__uint_as_float(await_tagged(old, tags.out + at, tag - 1)), sum), tag);
 	}
 	__device__ __forceinline__ void skip(int) const {} // there is no padding
-	// round fills the rounded rows of n experts for codes, with all loads in flight: few columns would keep few warps busy.
+	// round fills the rounded rows of n experts for codes, with all loads in flight: few columns would keep few warps busy,
+	// and of experts with a ring, which are wide, eight warps have all columns.
 	template <bool NORMED, int SUMS, int WARPS, int ROWS, int BATCH, int ONE>
 	__device__ __forceinline__ void round(const SharedRows<NORMED, SUMS, WARPS, ROWS, BATCH, ONE> &to, int n) const {
 		const int cols = to.in.cols, padded = padded_columns(cols), pitch = row_pitch(cols);
@@ -200,7 +206,7 @@ struct AddTagged {
 		__syncwarp();
 		const Activations all = {nullptr, nullptr, nullptr, n * padded, 1, -1, 0};
 		float squares[1][PARTIALS / WARPS];
-		RowRounder{all, (int)threadIdx.x % 32, (int)threadIdx.x / 32}.template round<false, SUMS, 1, 4, WARPS>(
+		RowRounder{all, (int)threadIdx.x % 32, (int)threadIdx.x / 32}.template round<false, SUMS, 1, WARPS < 16 ? 12 : 4, WARPS>(
 			TaggedExpertRows{tags.in, tag, cols, padded}, {0}, squares,
 			[&](int, int k, uint2 v) {
 				*reinterpret_cast<uint2 *>(to.rounded + k / padded * pitch + RowRounder::chunk_of(k % padded, GROUP_CHUNKS)) = v;

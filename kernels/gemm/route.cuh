@@ -97,6 +97,13 @@ template <int ROWS, int EXPERTS, int BATCH = ROWS == 1 ? 16 : EXPERTS == 1 ? 4 :
 		}
 	}
 
+	// prefetch_late brings the expert's other columns to L2.
+	__device__ __forceinline__ void prefetch_late() const {
+		if (expert >= a.experts) return;
+		for (int k = EARLY * 128 + lane * 8; k < a.hidden; k += 256)
+			prefetch_l2(a.router + (size_t)expert * a.hidden + k), prefetch_l2(a.norm + k);
+	}
+
 	// run stores the logits of `live` rows from `first` on.
 	__device__ __forceinline__ void run(int first, int live) const {
 		const float *x[ROWS];

@@ -28,9 +28,10 @@ template <class Op> struct Tagged : Op {
 	__device__ __forceinline__ Tagged(const TaggedArgs<Op> &a) : Tagged(Op(a.op), a.tags) {}
 
 	__device__ __forceinline__ void prepare(int unit, int row, int t) {
-		if constexpr (Op::GIVES == GIVES_SUM)
+		if constexpr (Op::GIVES == GIVES_SUM) {
 			before = look_tagged(tags.out + unit * 16 + row);
-		else
+			if (this->o.bias && row % 8 == 0) prefetch_l2(this->o.bias + unit * 16 + row); // there is no register for it
+		} else
 			Op::prepare(unit, row, t);
 	}
 	// finish is called by 16 threads of a warp, for the rows of a unit.
@@ -43,8 +44,9 @@ template <class Op> struct Tagged : Op {
 			const float v = __fmul_rn(this->value(unit, row, t, y), tags.scale), next = __shfl_xor_sync(0xffff, v, 1);
 			if (row % 2 == 0) put_tagged(tags.out + (unit * 16 + row) / 2, BF16::pack(v, next), tag);
 		} else if constexpr (Op::GIVES == GIVES_SUM) {
+			const float bias = this->o.bias ? this->o.bias[unit * 16 + row] : 0;
 			float x = __uint_as_float(await_tagged(before, out, tag - 1));
-			if (this->o.bias) x = __fadd_rn(x, this->o.bias[unit * 16 + row]);
+			if (this->o.bias) x = __fadd_rn(x, bias);
 			put_tagged(out, __fadd_rn(x, y[0]), tag);
 		} else {
 			put_tagged(out, y[0], tag);

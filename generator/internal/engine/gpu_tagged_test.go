@@ -15,7 +15,7 @@ import (
 )
 
 // taggedConfigs are models whose passes of one row have tagged values: alone, with biases, with norms of heads of both
-// sizes, in Q4_K, in Q8_0 with Q4_K where columns are a multiple of 256, and with experts.
+// sizes, in Q4_K, in Q8_0 with Q4_K where columns are a multiple of 256, with experts, and with those of gpt-oss.
 func taggedConfigs() (all []model.Config) {
 	for _, prepares := range []func(c *model.Config){func(*model.Config) {}, func(c *model.Config) { c.Bias = true },
 		func(c *model.Config) { c.HeadNorms = true }, func(c *model.Config) { c.HeadNorms, c.HeadDim = true, 128 },
@@ -23,13 +23,21 @@ func taggedConfigs() (all []model.Config) {
 		func(c *model.Config) { c.Name, c.Hidden = quantisedName, 320 },
 		func(c *model.Config) {
 			c.HeadNorms, c.Experts = true, &model.Experts{Count: 48, Used: 6, Inner: 192, Normalise: true}
-		}} {
+		}, likeGptOss} {
 		c := microConfig()
 		c.Hidden, c.Inner, c.Heads, c.KVHeads, c.HeadDim, c.Layers, c.Vocab = 256, 1024, 8, 2, 64, 6, 1000
 		prepares(&c)
 		all = append(all, c)
 	}
 	return all
+}
+
+// likeGptOss makes a config one of sinks, windows, biases, and experts of MXFP4.
+func likeGptOss(c *model.Config) {
+	c.Name, c.Hidden, c.Bias, c.OutputBias, c.Sinks = microscaledName, 320, true, true, true
+	c.Windows = []int{16, 0, 16, 0, 16, 0}
+	c.Experts = &model.Experts{Count: 24, Used: 4, Inner: 576, Scoring: kernels.SoftmaxOfChosen, RouterBias: true, Bias: true,
+		Limit: 7}
 }
 
 // taggedEngine returns an engine of such a model with these kernels.

@@ -19,7 +19,7 @@ type tagMemory struct {
 
 // tagBuffers lists that memory. It is cleared: a number that is there by chance could be taken for that of a pass.
 func (s *StepMemory) tagBuffers(dev tracked, c Config) []wantedBuffer {
-	if !c.tags() || s.asksModel() || !kernels.CanTagHeads(c.HeadDim, s.KVType) {
+	if !c.tags() || s.asksModel() || !kernels.CanTagHeads(c.HeadDim, s.KVType, c.Sinks) {
 		return nil
 	}
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
@@ -54,8 +54,7 @@ func (t tagMemory) activations() []device.Buffer {
 // experts.
 func (c Config) tags() bool {
 	return c.ranks() == 1 && c.sharedWidth() == 0 && !c.groupsExperts() && c.Latent == nil && c.Eagle == nil &&
-		c.Embedding == nil && !c.NormsAfter &&
-		!c.WidthNorms && !c.Sinks && c.ScoreCap == 0 && c.Layers <= kernels.MostTaggedLayers
+		c.Embedding == nil && !c.NormsAfter && !c.WidthNorms && c.ScoreCap == 0 && c.Layers <= kernels.MostTaggedLayers
 }
 
 // canTag reports whether there are kernels for tagged values over all weights of a pass.

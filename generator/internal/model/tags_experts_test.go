@@ -23,6 +23,15 @@ func tagMixed() model.Config {
 	return c
 }
 
+// tagSinks is one as gpt-oss.
+func tagSinks() model.Config {
+	c := tagExperts()
+	c.HeadNorms, c.Bias, c.OutputBias, c.Sinks, c.Windows = false, true, true, true, []int{16, 0, 16}
+	e := c.Experts
+	e.Scoring, e.Normalise, e.RouterBias, e.Bias, e.Limit = kernels.SoftmaxOfChosen, false, true, true, 7
+	return c
+}
+
 // taggedOps is how many ops of a pass have tags: 5 of a dense layer, 4 of one with experts.
 func taggedOps(c model.Config, samples int) int {
 	n := 1 + 5*c.Layers + samples
@@ -49,29 +58,39 @@ func (d *tagDevice) runExperts(o kernels.Experts) {
 	}
 }
 
-// codedExperts are tensors of which those of experts are Q4_K.
-type codedExperts struct{ model.Tensors }
+// codedExperts are tensors of which the stacks of experts are codes.
+type codedExperts struct {
+	model.Tensors
+	dtype weights.DType
+}
 
 func (c codedExperts) Tensor(name string) (weights.Tensor, error) {
 	x, err := c.Tensors.Tensor(name)
-	if err == nil && strings.Contains(name, ".experts.") {
-		x.DType, x.Data = weights.Q4_K, make([]byte, len(x.Data)/512*144)
+	if err == nil && strings.Contains(name, ".experts.") && strings.Contains(name, ".weight") {
+		elements, bytes := c.dtype.Block()
+		x.DType, x.Data = c.dtype, make([]byte, len(x.Data)/2/elements*bytes)
 	}
 	return x, err
 }
 
-// A mixture whose experts are codes has tagged values too, where experts are narrow.
+// A mixture whose experts are codes has tagged values too, of Q4_K where experts are narrow, and of MXFP4 where they are
+// wide.
 func TestExpertsOverCodesAreTagged(t *testing.T) {
-	for inner, want := range map[int]bool{256: true, 2048: false} { // of 2048 columns the down projection has a ring
-		c := tagExperts()
-		c.Hidden, c.Experts.Inner, c.Experts.Count, c.Experts.Used = 256, inner, 4, 4
-		r := newTagRigOf(t, c, codedExperts{zerosOf(c)}, kernels.BF16, model.NoDrafter)
+	for _, test := range []struct {
+		dtype         weights.DType
+		hidden, inner int
+		want          bool
+	}{{weights.Q4_K, 256, 256, true}, {weights.Q4_K, 256, 2048, false}, // of 2048 columns the down projection has a ring
+		{weights.MXFP4, 192, 576, true}, {weights.MXFP4, 192, 448, false}} {
+		c := tagSinks()
+		c.Hidden, c.Experts.Inner, c.Experts.Count, c.Experts.Used = test.hidden, test.inner, 4, 4
+		r := newTagRigOf(t, c, codedExperts{zerosOf(c), test.dtype}, kernels.BF16, model.NoDrafter)
 		ops, n := r.ops(model.Shape{Rows: 1, Samples: 1}), 0
-		if want {
+		if test.want {
 			n = taggedOps(c, 1)
 		}
 		if got := tagged(ops); got != n {
-			t.Errorf("experts of %d: %d ops with tags, wants %d", inner, got, n)
+			t.Errorf("%+v: %d ops with tags, wants %d", test, got, n)
 		}
 		for _, op := range ops {
 			if err := op.Check(); err != nil {

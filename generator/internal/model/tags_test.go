@@ -162,7 +162,7 @@ func taggedConfigs() map[string]model.Config {
 	biased.Bias, biased.TiedHead, biased.Vocab = true, false, 250
 	normed.HeadNorms, normed.OutputBias, normed.HeadDim = true, true, 128
 	return map[string]model.Config{"plain": tagConfig(), "biases": biased, "norms of heads": normed,
-		"experts": tagExperts(), "some experts": tagMixed()}
+		"experts": tagExperts(), "some experts": tagMixed(), "sinks": tagSinks()}
 }
 
 // In passes of one row each op takes what the op before has given, with a number that no earlier value has, in steps with
@@ -248,7 +248,7 @@ func TestOtherModelsHaveNoTags(t *testing.T) {
 		func(c *model.Config) { c.HeadDim = 32 }, func(c *model.Config) { c.Hidden = 160 },
 		func(c *model.Config) { c.Inner = 96 },
 		func(c *model.Config) { c.NormsAfter = true }, func(c *model.Config) { c.WidthNorms = true },
-		func(c *model.Config) { c.Sinks = true }, func(c *model.Config) { c.ScoreCap = 50 },
+		func(c *model.Config) { c.Sinks, c.HeadDim = true, 128 }, func(c *model.Config) { c.ScoreCap = 50 },
 		func(c *model.Config) {
 			c.Hidden, c.Inner, c.Heads, c.KVHeads, c.Layers = 64, 64, 1, 1, kernels.MostTaggedLayers+1
 		},
@@ -305,6 +305,31 @@ func TestTagsAreChecked(t *testing.T) {
 			}
 			if err := withTags(op, bad).Check(); err == nil {
 				t.Errorf("op %d, %s: another %s is right", i, op.Kernel(), name)
+			}
+		}
+	}
+}
+
+// Attention with tagged values refuses what it has no kernel for.
+func TestTaggedAttentionRefuses(t *testing.T) {
+	ops := newTagRig(t, tagSinks(), "", "", kernels.BF16, model.NoDrafter).ops(model.Shape{Rows: 1, Samples: 1})
+	for name, change := range map[string]func(o *kernels.Attend){
+		"a softcap":        func(o *kernels.Attend) { o.Softcap = 50 },
+		"a first position": func(o *kernels.Attend) { o.First = 1 },
+		"a prompt":         func(o *kernels.Attend) { o.Class = kernels.Prefill },
+		"another op":       func(o *kernels.Attend) { o.AfterQKV = false },
+	} {
+		for _, op := range ops {
+			o, ok := op.(kernels.Attend)
+			if !ok {
+				continue
+			}
+			o.Post, o.Handover = kernels.QKPost{}, kernels.Handover{} // these refuse some changes for themselves
+			if err := o.Check(); err != nil {
+				t.Fatal(err)
+			}
+			if change(&o); o.Check() == nil {
+				t.Errorf("%s is right", name)
 			}
 		}
 	}
