@@ -105,9 +105,7 @@ __device__ __forceinline__ void copy_codes(
 	const Stages &stages, const typename Stages::Cursor &c, int tile, const char *const (&from)[N], int p, int first) {
 	if (elect_one()) {
 		mbarrier_expect(stages.full(c), N * W::bytes(p, first));
-		const uint32_t to = stages.weights(c) + tile * W::TILE_BYTES;
-#pragma unroll
-		for (int i = 0; i < N; i++) W::copy(to + i * W::TILE_BYTES, from[i], p, first, stages.full(c));
+		W::copy(stages.weights(c) + tile * W::TILE_BYTES, from, p, first, stages.full(c));
 	} else if (WARP_ARRIVALS > 1) {
 		mbarrier_arrive(stages.full(c));
 	}
