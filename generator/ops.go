@@ -38,6 +38,8 @@ func (p *program) opsCommand() *cobra.Command {
 	cmd.Flags().StringVar(&ops.Prefill, "prefill", "50,100,200,400",
 		"`lengths` of the prefill passes, those that fit a step")
 	cmd.Flags().IntVar(&ops.Context, "context", 256, "tokens that each row of a decode attends to")
+	cmd.Flags().BoolVar(&ops.Served, "served", false,
+		"measure in memory for as many rows, sequences and positions as are served, after a step of the most rows")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }

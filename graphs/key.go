@@ -77,6 +77,16 @@ func (k Key) family() Key {
 	return k
 }
 
+// wideRows is the token rows from which each further one takes its part of a pass's time. Passes of fewer read weights
+// for most of it, whatever their rows.
+const wideRows = 512
+
+// wastes reports whether a step of o takes longer in a graph of k, padded, than op by op: launching takes a few percent
+// of such a pass.
+func (k Key) wastes(o Key) bool {
+	return k.Tokens() > wideRows && 8*(k.Tokens()-o.Tokens()) > k.Tokens()
+}
+
 // covers reports whether a graph of k can run a step of o, padded.
 func (k Key) covers(o Key) bool {
 	return k.family() == o.family() && k.Rows >= o.Rows && k.Queries >= o.Queries

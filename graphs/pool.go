@@ -141,7 +141,8 @@ func NewPool(o Options) *Pool {
 }
 
 // Acquire returns the plan of a step of k: the graph of k if it is live, otherwise the
-// smallest live graph that covers k, otherwise op by op. It never captures and never
+// smallest live graph that covers k, unless its padding would take longer than launching
+// op by op, otherwise op by op. It never captures and never
 // waits; a miss becomes a capture request.
 func (p *Pool) Acquire(k Key) Plan {
 	p.mu.Lock()
@@ -157,12 +158,15 @@ func (p *Pool) Acquire(k Key) Plan {
 	return Plan{Kind: Eager, Key: k}
 }
 
-// cover returns the smallest live graph that covers k, or nil.
+// cover returns the smallest live graph that covers k, or nil. One that wastes too much is none.
 func (p *Pool) cover(k Key) *graph {
 	family := p.families[k.family()]
 	from, _ := slices.BinarySearchFunc(family, k.Tokens(), byTokens)
 	for _, g := range family[from:] {
 		if g.key.covers(k) {
+			if g.key.wastes(k) {
+				return nil // larger ones waste more
+			}
 			return g
 		}
 	}

@@ -41,6 +41,18 @@ func TestAcquirePrefersExactThenSmallestCoverThenEager(t *testing.T) {
 	}
 }
 
+// Padding by a graph of a long step takes longer than launching a shorter one op by op.
+func TestALongGraphServesNoShortStep(t *testing.T) {
+	r := newRig(t, device.HostOptions{}, Options{})
+	r.precapture(Prefill(1536), Prefill(512))
+	for k, want := range map[Key]Kind{Prefill(1536): Exact, Prefill(1344): Padded, Prefill(1343): Eager, Prefill(513): Eager,
+		Prefill(512): Exact, Prefill(1): Padded} {
+		if p := r.run(k); p.Kind != want {
+			t.Errorf("%s runs as %s, kind %d; wants kind %d", k, p.Key, p.Kind, want)
+		}
+	}
+}
+
 // A prefill chunk of one token and a decode step of one sequence have the same size
 // but different classes, so neither serves the other.
 func TestPrefillGraphNeverServesDecode(t *testing.T) {

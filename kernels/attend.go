@@ -48,7 +48,7 @@ type Attend struct {
 	// With KV.Values the op before is a HeadProduct that writes Q, and the op before that the LatentQKV.
 	AfterQKV bool
 	// Post is the post-processing of a QKV with DeferRoPE, or none. It is for the decode class, and
-	// each row must be the only one of its sequence. Q is not changed.
+	// each row must be the only one of its sequence. A GPU may leave processed queries in Q.
 	Post     QKPost
 	Handover Handover // InputIsRounded and Norm are unused
 	// Spread is the exchange that gives Out, this rank's heads, to all ranks; or none. Out may then be left as it is.

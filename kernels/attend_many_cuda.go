@@ -33,13 +33,11 @@ var attendManyKernels = func() (all [attendTwoAtMost / 32]struct{ plain, logits 
 }()
 
 // isMany reports whether o's rows go through the kernels of many rows, whose blocks share rows of unequal length evenly:
-// if there are more of them, and of their heads, than blocks that run at the same time. QKV has stored their keys and
-// values.
+// if there are more of them, and of their heads, than blocks that run at the same time.
 func (o Attend) isMany(q *cuda.Queue) bool {
 	return hopper(q) && o.Class == Decode && o.T > skinny8.tokens && o.T <= mostManyRows &&
 		o.T*o.KV.Heads*splitsOf(o.Heads/o.KV.Heads, attendQueries) > tune.ManyAttend*q.SMs() &&
-		o.Queries <= 1 && o.First == 0 && o.Post.IsZero() && !o.spreads() &&
-		o.KV.PageTokens >= attendManyMinPage && o.manySize()
+		o.Queries <= 1 && o.First == 0 && !o.spreads() && o.KV.PageTokens >= attendManyMinPage && o.manySize()
 }
 
 // manySize reports whether there is a kernel for o's heads.
@@ -48,8 +46,14 @@ func (o Attend) manySize() bool {
 	return size <= attendTwoAtMost/32 && (!o.hasLogits() || size == 2 || size == 4)
 }
 
-// launchMany launches one of these kernels, with as many blocks as run at the same time.
+// launchMany launches one of these kernels, with as many blocks as run at the same time. They copy the rows' own keys and
+// values with all others, so QK post-processing has its kernel before them, as without deferred RoPE.
 func (o Attend) launchMany(q *cuda.Queue, args attendArgs) error {
+	if !o.Post.IsZero() {
+		if err := o.post().launch(q, o.Q); err != nil {
+			return err
+		}
+	}
 	blocks, stages, shared := o.manyRing(sharedMemory(q))
 	args.parts = int32(stages)
 	args.ahead = o.Handover.ahead(q, o.T, blocks*q.SMs())

@@ -69,6 +69,14 @@ func (b *brick) quarterBytes() int { return tileRows * quarterColumns * b.bits /
 
 func (b *brick) bytes() int { return b.columns/quarterColumns*b.quarterBytes() + b.scaleBytes }
 
+// parts returns a brick's codes and its scales. The scales of two quarters come first (gemm/formats.cuh).
+func (b *brick) parts(one []byte) (codes, scales []byte) {
+	if b.columns == 2*quarterColumns {
+		return one[b.scaleBytes:], one[:b.scaleBytes]
+	}
+	return one[:len(one)-b.scaleBytes], one[len(one)-b.scaleBytes:]
+}
+
 // count returns how many bricks a row tile of cols columns has.
 func (b *brick) count(cols int) int { return (cols + b.columns - 1) / b.columns }
 
@@ -126,15 +134,14 @@ func putSix(quarter []byte, lane, step, register, half int, code byte) {
 // pack writes the bricks of 16 rows, of which some may be missing, to a buffer of zeros.
 func (b *brick) pack(to []byte, rows [][]byte, cols int, f *format) {
 	for first := 0; first < cols; first += b.columns {
-		one := to[first/b.columns*b.bytes():][:b.bytes()]
-		codes := one[:len(one)-b.scaleBytes]
+		codes, scales := b.parts(to[first/b.columns*b.bytes():][:b.bytes()])
 		n := min(b.columns, cols-first)
 		for r, row := range rows {
 			for c := range n {
 				b.put(codes[c/quarterColumns*b.quarterBytes():], r, c%quarterColumns, b.code(row, first+c))
 			}
 			blocks := row[first/f.blockElements*f.blockBytes:][:n/f.blockElements*f.blockBytes]
-			b.scales(one[len(codes):], r, blocks)
+			b.scales(scales, r, blocks)
 		}
 	}
 }

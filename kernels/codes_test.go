@@ -105,9 +105,9 @@ func unpack(d DType, packed []byte, rows, cols int) [][]float32 {
 	}
 	for i := 0; len(packed) > 0; i, packed = i+1, packed[b.bytes():] {
 		tile, first := i/b.count(cols)*tileRows, i%b.count(cols)*b.columns
-		scales := packed[b.bytes()-b.scaleBytes : b.bytes()]
+		all, scales := b.parts(packed[:b.bytes()])
 		for c := range b.columns {
-			codes := unpackQuarter(packed[c/64*b.quarterBytes():], b.bits, b.order)
+			codes := unpackQuarter(all[c/64*b.quarterBytes():], b.bits, b.order)
 			for r := range tileRows {
 				values[tile+r][first+c] = codesOf[d](scales, r, c, codes[r][c%64])
 			}

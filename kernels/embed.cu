@@ -38,7 +38,7 @@ template <class F> __device__ __forceinline__ void embed_codes(const EmbedArgs &
 		const char *brick = tile + (size_t)(quarter / F::QUARTERS) * F::BYTES;
 		typename F::Codes codes;
 		typename F::Scales scales;
-		codes.load(true, brick + q * F::Codes::BYTES, lane);
+		codes.load(true, F::codes_of(brick, q), lane);
 		scales.load(true, F::scales_of(brick), lane);
 #pragma unroll
 		for (int step = 0; step < QUARTER_STEPS; step++) {

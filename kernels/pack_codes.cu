@@ -201,8 +201,8 @@ template <class F> __device__ __forceinline__ void pack_codes(const PackCodesArg
 			row[h] = r < a.rows ? a.src + r * pitch : nullptr;
 		}
 		for (int q = 0; q < F::QUARTERS; q++)
-			pack_quarter<F>(to + q * F::Codes::BYTES, lane, row, first + q * QUARTER_COLUMNS, a.cols);
-		uint8_t *const scales = reinterpret_cast<uint8_t *>(to + F::QUARTERS * F::Codes::BYTES);
+			pack_quarter<F>(to + F::CODES_AT + q * F::Codes::BYTES, lane, row, first + q * QUARTER_COLUMNS, a.cols);
+		uint8_t *const scales = reinterpret_cast<uint8_t *>(to + F::SCALES_AT);
 		for (int i = lane; i < F::Scales::BYTES / 4; i += 32) reinterpret_cast<uint32_t *>(scales)[i] = 0;
 		__syncwarp();
 		if (lane >= 16 || tile + lane >= a.rows) continue;

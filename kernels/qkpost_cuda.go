@@ -5,6 +5,7 @@ package kernels
 import (
 	"reel.internal/reel/kernels/device"
 	"reel.internal/reel/kernels/device/cuda"
+	"reel.internal/reel/kernels/internal/tune"
 )
 
 // Constants of qkpost.cu: warps per block, and the largest heads that a warp holds, by kernel.
@@ -13,6 +14,18 @@ const (
 	postHeadDim     = 128
 	widePostHeadDim = 256
 )
+
+// launch launches the kernel that post-processes the rows' queries in q, in place, and stores their keys and values.
+func (o rowsPost) launch(queue *cuda.Queue, q device.Buffer) error {
+	heads := o.t * (o.heads + 2*o.kv.Heads)
+	g := cuda.Grid{X: (heads + qkPostWarps - 1) / qkPostWarps, Threads: 32 * qkPostWarps,
+		Dependent: tune.DependentLaunch}
+	name := "reel_qkpost"
+	if o.kv.HeadDim > postHeadDim {
+		name = "reel_qkpost_256"
+	}
+	return cuda.Launch(queue, name, g, o.args(queue, q))
+}
 
 // args returns the arguments of kernels that post-process the rows' queries in q.
 func (o rowsPost) args(queue *cuda.Queue, q device.Buffer) qkPostArgs {

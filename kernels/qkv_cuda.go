@@ -37,7 +37,7 @@ func (o QKV) CUDA(q *cuda.Queue) error {
 	if err != nil || !o.hasPost() || o.DeferRoPE {
 		return err
 	}
-	return o.launchPost(q)
+	return o.post().launch(q, o.Out)
 }
 
 // product returns the launch of the product with these arguments.
@@ -79,18 +79,6 @@ func (o QKV) checkPost() error {
 		return fmt.Errorf("%w: biases or norms of heads of %d, at most %d", device.ErrBadShape, d, widePostHeadDim)
 	}
 	return o.BeforeRoPE.check(o.T, o.KV.Heads, o.KV.HeadDim)
-}
-
-// launchPost launches the kernel for biases, head norms and RoPE, which also stores k and v.
-func (o QKV) launchPost(q *cuda.Queue) error {
-	heads := o.T * (o.Heads + 2*o.KV.Heads)
-	g := cuda.Grid{X: (heads + qkPostWarps - 1) / qkPostWarps, Threads: 32 * qkPostWarps,
-		Dependent: tune.DependentLaunch}
-	name := "reel_qkpost"
-	if o.KV.HeadDim > postHeadDim {
-		name = "reel_qkpost_256"
-	}
-	return cuda.Launch(q, name, g, o.post().args(q, o.Out))
 }
 
 const widthNormsThreads = 256 // WIDTH_NORMS_THREADS of widthnorms.cu

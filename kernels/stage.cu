@@ -20,12 +20,12 @@ struct StageArgs {
 	int32_t count, pages, context, T, N;
 };
 
-// Shared memory of the block, sized for the largest step.
+// Shared memory of the block.
 struct StageShared {
 	int32_t *head;        // [HEAD_WORDS] of the descriptor
 	int32_t *rows;        // [T][ROW_WORDS] of the descriptor; later slot, position, token of each row
 	int32_t *first, *end; // [count]: a slot's first and last row in this step
-	int32_t *entries;     // [pages]: indices of block-table entries
+	int32_t *entries;     // [T + MaxMoves of step.go]: indices of block-table entries
 };
 
 // stage_inits prepares slots for new sequences. d is the descriptor.

@@ -31,6 +31,13 @@ func (o Stage) Check() error {
 		need{"samples", o.Rows.Sample, max(o.N, 1)}, need{"number", o.Rows.Number, 2})
 }
 
+// sharedBytes returns the shared memory of the kernel's block, StageShared of stage.cu: the head and the rows of a
+// descriptor, the first and the last row of each slot, and the entries of block tables. It depends on the pass and not on
+// the most rows of a step, so that memory for more rows changes no launch of a pass of few (kernels/notes/stream_k.md).
+func (o Stage) sharedBytes() int {
+	return 4 * (headWords + rowWords*o.T + 2*o.Slots.Count + mostEntries(o.T))
+}
+
 // Host stages on the host.
 func (o Stage) Host(h *device.Host) {
 	counter, words := h.Int32(o.Counter), o.Layout.Words()

@@ -15,8 +15,8 @@ func (s Slots) masked(q *cuda.Queue) uint64 { return q.Address(s.Params) + 4*mas
 // CUDA launches one block: the work is small, and sequential.
 func (o Stage) CUDA(q *cuda.Queue) error {
 	threads := min(1024, max(64, (3*o.T+31)/32*32))
-	shared := 4 * (headWords + rowWords*o.T + 2*o.Slots.Count + o.Layout.MaxRows + MaxMoves)
-	return cuda.Launch(q, "reel_stage", cuda.Grid{X: 1, Threads: threads, Shared: shared, Dependent: true}, stageArgs{
+	g := cuda.Grid{X: 1, Threads: threads, Shared: o.sharedBytes(), Dependent: true}
+	return cuda.Launch(q, "reel_stage", g, stageArgs{
 		ring: q.Address(o.Ring), counter: q.Address(o.Counter), slots: o.Slots.addresses(q),
 		slot: q.Address(o.Rows.Slot), position: q.Address(o.Rows.Position), token: q.Address(o.Rows.Token),
 		sample: q.Address(o.Rows.Sample), number: q.Address(o.Rows.Number),

@@ -56,7 +56,8 @@ func TestEncodeRefusesWhatDoesNotFit(t *testing.T) {
 		"rows":    {Rows: make([]Row, 3)},
 		"samples": {Samples: make([]int32, 2)},
 		"inits":   {Inits: make([]Init, 2)},
-		"pages":   {Pages: make([]PageEntry, 3+MaxMoves)},
+		"pages":   {Rows: make([]Row, 2), Pages: make([]PageEntry, 3+MaxMoves)},
+		"moves":   {Rows: make([]Row, 1), Pages: make([]PageEntry, 2+MaxMoves)},
 	} {
 		if err := l.Encode(dst, &s); !errors.Is(err, device.ErrBadShape) {
 			t.Errorf("too many %s: %v, wants ErrBadShape", name, err)
@@ -64,6 +65,25 @@ func TestEncodeRefusesWhatDoesNotFit(t *testing.T) {
 	}
 	if err := l.Encode(dst[1:], &Step{}); !errors.Is(err, device.ErrBadShape) {
 		t.Errorf("short destination: %v, wants ErrBadShape", err)
+	}
+}
+
+// A pass is launched alike whatever the most rows of a step are, and its shared memory holds what a descriptor may have.
+func TestStageDoesNotDependOnTheMostRows(t *testing.T) {
+	for _, rows := range []int{1, 8, 416} {
+		few := Stage{Layout: StepLayout{MaxRows: 416, MaxSamples: 9}, Slots: Slots{Count: 10}, T: rows, N: 1}
+		many := few
+		many.Layout.MaxRows = 1536
+		if a, b := few.sharedBytes(), many.sharedBytes(); a != b {
+			t.Errorf("%d rows take %d bytes with memory for 416 rows and %d for 1,536", rows, a, b)
+		}
+		step := Step{Rows: make([]Row, rows), Pages: make([]PageEntry, rows+MaxMoves)}
+		if err := few.Layout.Encode(make([]byte, 4*few.Layout.Words()), &step); err != nil {
+			t.Errorf("%d rows with the most pages: %v", rows, err)
+		}
+		if least := 4 * (headWords + rowWords*rows + 2*10 + len(step.Pages)); few.sharedBytes() < least {
+			t.Errorf("%d rows take %d bytes, want at least %d", rows, few.sharedBytes(), least)
+		}
 	}
 }
 

@@ -81,6 +81,9 @@ type StepLayout struct {
 // rows start.
 const MaxMoves = 64
 
+// mostEntries returns the most block table entries that a step of so many rows changes: each row may start a page.
+func mostEntries(rows int) int { return rows + MaxMoves }
+
 const (
 	headWords = 8
 	rowWords  = 3
@@ -93,12 +96,13 @@ func (l StepLayout) initAt() int   { return l.sampleAt() + l.MaxSamples }
 func (l StepLayout) pageAt() int   { return l.initAt() + l.MaxSamples*initWords }
 
 // Words returns the length of a descriptor in int32 words.
-func (l StepLayout) Words() int { return l.pageAt() + (l.MaxRows+MaxMoves)*pageWords }
+func (l StepLayout) Words() int { return l.pageAt() + mostEntries(l.MaxRows)*pageWords }
 
-// Encode writes s to dst, of Words()*4 bytes. It returns [device.ErrBadShape] if s or dst do not fit.
+// Encode writes s to dst, of Words()*4 bytes. It returns [device.ErrBadShape] if s or dst do not fit, or if s has more
+// than MaxMoves pages beside one for each of its rows.
 func (l StepLayout) Encode(dst []byte, s *Step) error {
 	if len(s.Rows) > l.MaxRows || len(s.Samples) > l.MaxSamples || len(s.Inits) > l.MaxSamples ||
-		len(s.Pages) > l.MaxRows+MaxMoves || len(dst) < 4*l.Words() {
+		len(s.Pages) > mostEntries(len(s.Rows)) || len(dst) < 4*l.Words() {
 		return fmt.Errorf("%w: step of %d rows, %d samples, %d inits, %d pages in a layout of %d rows, %d samples",
 			device.ErrBadShape, len(s.Rows), len(s.Samples), len(s.Inits), len(s.Pages), l.MaxRows, l.MaxSamples)
 	}

@@ -1,8 +1,7 @@
 // Decode attention of many rows on Hopper (attend_many.cu): blocks stay on their SMs and take units of work, the long
 // ones first, from a counter. A producer warp copies keys and values through a ring in shared memory, far ahead of the
 // warps that multiply, across the borders of units. Sums are those of attend.cu: the same warps and splits in the same
-// order. QKV has stored the rows' own keys and values: a variant with deferred RoPE had wrong results now and then
-// (notes/decode_attention.md).
+// order. The rows' own keys and values are stored before: with deferred RoPE by a kernel of its own (qkpost.cu).
 #pragma once
 #include "attention/blocks.cuh"
 #include "ptx/mbarrier.cuh"
@@ -311,6 +310,7 @@ template <int CHUNKS> struct AttendProducer : AttendMany<CHUNKS> {
 			if (u.units) first = page(u.tile, u.begin);
 			if (u.units && lane == 0) taken = atomicAdd(attend_taken(a), 1u);
 			mbarrier_wait(shared_address(&s.unitEmpty[n % QUEUE]), n / QUEUE & 1 ^ 1);
+			__syncwarp(); // once the unit is published, this phase may end too, and a lane would wait for the one after
 			if (lane == 0) s.units[n % QUEUE] = u;
 			if (!u.units) {
 				bring_ahead(a.ahead, blockIdx.x);

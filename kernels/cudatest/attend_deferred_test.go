@@ -9,6 +9,7 @@ import (
 
 	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
+	"reel.internal/reel/kernels/internal/tune"
 )
 
 // deferredLayer is a layer with biases or head norms, and rows of sequences that advance step by
@@ -151,18 +152,25 @@ func (a *deferredLayer) results(inAttend, early bool, run func(ops ...device.Op)
 	return append(read[uint32](a.both, 1, attended), read[uint32](a.both, 1, kv.Data)...)
 }
 
-// compare fails if attention with deferred RoPE gives other bits, or stores others.
+// compare fails if attention with deferred RoPE gives other bits, or stores others, than kernels of few rows without it:
+// with these kernels, and with those of many rows.
 func (a *deferredLayer) compare() {
 	a.t.Helper()
+	before := tune.ManyAttend
+	defer func() { tune.ManyAttend = before }()
+	tune.ManyAttend = math.MaxInt32
 	want := a.results(false, false, a.oneByOne)
 	for i, w := range want[:len(a.steps)*a.qkv.T*a.qkv.Heads*a.qkv.KV.HeadDim] {
 		if math.IsNaN(float64(math.Float32frombits(w))) {
 			a.t.Fatalf("%s: element %d is not a number", a.name, i)
 		}
 	}
-	for _, early := range []bool{false, true} {
-		a.equal(fmt.Sprintf("%s, early %t", a.name, early), a.results(true, early, a.onGPU), want)
-		a.equal(fmt.Sprintf("%s, early %t, replayed", a.name, early), a.results(true, early, a.replay), want)
+	for _, tune.ManyAttend = range []int{math.MaxInt32, 0} {
+		for _, early := range []bool{false, true} {
+			name := fmt.Sprintf("%s, %d heads for each SM, early %t", a.name, tune.ManyAttend, early)
+			a.equal(name, a.results(true, early, a.onGPU), want)
+			a.equal(name+", replayed", a.results(true, early, a.replay), want)
+		}
 	}
 }
 
@@ -213,6 +221,7 @@ func TestCUDAAttendWithDeferredRoPEAfterLateQKV(t *testing.T) {
 
 // A row has the same bits alone and in a batch.
 func TestCUDAAttendWithDeferredRoPEIsBatchInvariant(t *testing.T) {
+	attendAsMany(t)
 	b := newBoth(t)
 	for range 8 {
 		s := randomDeferred(b, 2+b.r.IntN(60))

@@ -65,7 +65,7 @@ func randomStep(b *both, rows, samples, slots, pages, context int) kernels.Step 
 			s.Rows = append(s.Rows, kernels.Row{Slot: kernels.NoSlot, Position: -b.r.Int32N(2), Token: -b.r.Int32N(3)})
 		}
 	}
-	for range b.r.IntN(rows + kernels.MaxMoves) {
+	for range b.r.IntN(len(s.Rows) + kernels.MaxMoves + 1) {
 		s.Pages = append(s.Pages, kernels.PageEntry{Slot: b.r.Int32N(int32(slots)), Index: b.r.Int32N(3),
 			Page: b.r.Int32N(900)})
 	}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -205,37 +206,45 @@ func (b *both) repeated(t kernels.DType, rows, cols int) kernels.Weight {
 // bfloat16 and each streamed format. Each product rounds its rows.
 func BenchmarkPrefillOfCodes(bench *testing.B) {
 	for _, format := range append([]kernels.DType{kernels.BF16}, streamedFormats...) {
-		b := newBoth(bench)
-		const hidden, inner, most = 4096, 11008, 400
-		var squares []kernels.Weight
-		for range 4 {
-			squares = append(squares, b.repeated(format, hidden, hidden))
+		name := "BF16"
+		if i := slices.IndexFunc(quantisedFormats, func(f quantised) bool { return f.dtype == format }); i >= 0 {
+			name = quantisedFormats[i].name
 		}
-		gate, up, down := b.repeated(format, inner, hidden), b.repeated(format, inner, hidden),
-			b.repeated(format, hidden, inner)
-		x, norm := b.load(1, bytesOf(b.normal(most*hidden, 1))), b.load(1, bytesOf(b.normal(hidden, 1)))
-		mid, workspace := b.load(1, make([]byte, 4*most*inner)), b.workspaceFor(most, inner)
-		out := b.load(1, make([]byte, 4*most*hidden))
-		for _, T := range []int{10, 50, 100, 200, 400} {
-			p := kernels.Projection{In: x, X: out, Workspace: workspace, T: T, Class: kernels.Prefill}
-			var ops, gateUps, downs []device.Op
-			for range 32 {
-				for _, p.W = range squares {
-					ops = append(ops, p)
-				}
-				gateUps = append(gateUps, kernels.GateUp{X: x, Norm: norm, Gate: gate, Up: up, Out: mid,
-					Workspace: workspace, T: T, Class: kernels.Prefill, Eps: 1e-5})
-				p := p
-				p.W, p.In = down, mid
-				downs = append(downs, p)
-				ops = append(ops, gateUps[len(gateUps)-1], p)
+		bench.Run(name, func(bench *testing.B) { prefillOfCodes(bench, name, format) })
+	}
+}
+
+func prefillOfCodes(bench *testing.B, name string, format kernels.DType) {
+	b := newBoth(bench)
+	const hidden, inner, most = 4096, 11008, 400
+	var squares []kernels.Weight
+	for range 4 {
+		squares = append(squares, b.repeated(format, hidden, hidden))
+	}
+	gate, up, down := b.repeated(format, inner, hidden), b.repeated(format, inner, hidden),
+		b.repeated(format, hidden, inner)
+	x, norm := b.load(1, bytesOf(b.normal(most*hidden, 1))), b.load(1, bytesOf(b.normal(hidden, 1)))
+	mid, workspace := b.load(1, make([]byte, 4*most*inner)), b.workspaceFor(most, inner)
+	out := b.load(1, make([]byte, 4*most*hidden))
+	for _, T := range []int{10, 50, 100, 200, 400} {
+		p := kernels.Projection{In: x, X: out, Workspace: workspace, T: T, Class: kernels.Prefill}
+		var ops, gateUps, downs []device.Op
+		for range 32 {
+			for _, p.W = range squares {
+				ops = append(ops, p)
 			}
-			ms := func(ops []device.Op) float64 {
-				b.replayTimes(1, ops...)
-				return float64(b.replayTimes(5, ops...)[2]) / float64(time.Millisecond)
-			}
-			fmt.Printf("format %-2d T=%-3d all %7.3f ms, gate and up %7.3f, down %7.3f\n", format, T, ms(ops),
-				ms(gateUps), ms(downs))
+			gateUps = append(gateUps, kernels.GateUp{X: x, Norm: norm, Gate: gate, Up: up, Out: mid,
+				Workspace: workspace, T: T, Class: kernels.Prefill, Eps: 1e-5})
+			p := p
+			p.W, p.In = down, mid
+			downs = append(downs, p)
+			ops = append(ops, gateUps[len(gateUps)-1], p)
 		}
+		ms := func(ops []device.Op) float64 {
+			b.replayTimes(1, ops...)
+			return float64(b.replayTimes(5, ops...)[2]) / float64(time.Millisecond)
+		}
+		fmt.Printf("%-6s T=%-3d all %7.3f ms, gate and up %7.3f, down %7.3f\n", name, T, ms(ops),
+			ms(gateUps), ms(downs))
 	}
 }

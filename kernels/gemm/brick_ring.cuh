@@ -107,13 +107,13 @@ template <class Op, class F, int M> struct BrickRing {
 			const int lane = threadIdx.x % 32;
 #pragma unroll
 			for (int m = 0; m < M; m++)
-				scales[m].template load<FromShared>(true, from_shared(at[m] + F::BYTES - F::Scales::BYTES), lane);
+				scales[m].template load<FromShared>(true, from_shared(at[m] + F::SCALES_AT), lane);
 		}
 		__device__ __forceinline__ void load_codes(typename F::Codes (&codes)[M], int q) const {
 			const int lane = threadIdx.x % 32;
 #pragma unroll
 			for (int m = 0; m < M; m++)
-				codes[m].template load<FromShared>(true, from_shared(at[m] + q * F::Codes::BYTES), lane);
+				codes[m].template load<FromShared>(true, from_shared(at[m] + F::CODES_AT + q * F::Codes::BYTES), lane);
 		}
 		// release frees the places of the bricks, when all lanes have loaded their registers.
 		__device__ __forceinline__ void release() const {

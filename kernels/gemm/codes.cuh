@@ -43,7 +43,7 @@ template <class F, int N, int M, int CODES, int SCALES> struct Stream {
 
 	__device__ __forceinline__ void load_codes(bool when, int slot, int q, const char *const (&tile)[M], int offset) {
 #pragma unroll
-		for (int m = 0; m < M; m++) codes[slot][q][m].load(when, tile[m] + offset + q * Codes::BYTES, lane);
+		for (int m = 0; m < M; m++) codes[slot][q][m].load(when, F::codes_of(tile[m] + offset, q), lane);
 	}
 	__device__ __forceinline__ void load_scales(bool when, int slot, const char *const (&tile)[M], int offset) {
 #pragma unroll

@@ -77,21 +77,22 @@ template <> struct StageScales<Floats> {
 	}
 };
 
+// They are rounded, and the zeros made what is added to codes, once for a brick and not again in each of its K blocks.
 template <> struct StageScales<FloatsAndZeros<1>> {
-	uint2 v;
-	uint32_t zeros; // bytes [2 rows]
+	Two scales, zeros;
 
 	__device__ __forceinline__ void load(bool when, uint32_t p, int lane, int) {
-		load_shared_if(when, v, p + lane / 4 * 8);
-		load_ushort_if(when, zeros, p + 64 + lane / 4 * 2);
+		if (!when) return;
+		uint2 v;
+		uint32_t z; // bytes [2 rows]
+		FromShared::load(true, v, reinterpret_cast<const uint2 *>(from_shared(p)) + lane / 4);
+		FromShared::load(true, z, reinterpret_cast<const uint16_t *>(from_shared(p + 64)) + lane / 4);
+		scales = {float_twice(__uint_as_float(v.x)), float_twice(__uint_as_float(v.y))};
+		zeros = {__byte_perm(z, 0xe4, 0x4040), __byte_perm(z << 4, 0xd4, 0x4141)};
 	}
-	__device__ __forceinline__ Two scale(int) const {
-		return {float_twice(__uint_as_float(v.x)), float_twice(__uint_as_float(v.y))};
-	}
+	__device__ __forceinline__ Two scale(int) const { return scales; }
 	// zero returns -(1024+zero) and -(64+zero).
-	__device__ __forceinline__ Two zero() const {
-		return {__byte_perm(zeros, 0xe4, 0x4040), __byte_perm(zeros << 4, 0xd4, 0x4141)};
-	}
+	__device__ __forceinline__ Two zero() const { return zeros; }
 };
 
 // Of bricks of four quarters a lane makes the scales of quarter l%4 once for a brick, and gets those of a K block's quarter
@@ -208,7 +209,9 @@ template <class F> struct CodesOf {
 	using Scales = typename F::Scales;
 	static constexpr bool QUANTISED = true;
 	static constexpr int CODE_BYTES = F::Codes::BYTES;
-	static constexpr int TILE_BYTES = CODE_BYTES + Scales::BYTES; // of a row tile in a stage
+	// Of a row tile in a stage: scales come first as in the brick, otherwise behind the codes.
+	static constexpr int TILE_BYTES = CODE_BYTES + Scales::BYTES, CODES_AT = F::CODES_AT,
+						 SCALES_AT = F::SCALES_FIRST ? 0 : CODE_BYTES;
 	static_assert(Scales::MINIMUMS != EACH);
 
 	typename F::Codes codes;
@@ -226,8 +229,8 @@ template <class F> struct CodesOf {
 	// load loads a lane's registers of K block p from a stage.
 	__device__ __forceinline__ void load(uint32_t stage, int p, int first) {
 		const int lane = threadIdx.x % 32;
-		codes.template load<FromShared>(true, from_shared(stage), lane);
-		scales.load(begins_scales(p, first), stage + CODE_BYTES, lane, (unsigned)p % F::QUARTERS);
+		codes.template load<FromShared>(true, from_shared(stage + CODES_AT), lane);
+		scales.load(begins_scales(p, first), stage + SCALES_AT, lane, (unsigned)p % F::QUARTERS);
 	}
 	// operand returns the A operand of a step.
 	__device__ __forceinline__ uint4 operand(int step) const {
@@ -252,16 +255,35 @@ template <class F> struct CodesOf {
 	static __device__ __forceinline__ const char *tile(const RowTile &t, int cols) {
 		return static_cast<const char *>(t.weight) + (size_t)t.index * F::bricks(cols) * F::BYTES;
 	}
-	// copy starts the copies of K block p of a row tile to a stage, and counts them at a barrier.
-	static __device__ __forceinline__ void copy(uint32_t stage, const char *tile, int p, int first, uint32_t barrier) {
-		if (F::QUARTERS == 1) {
-			bulk_copy(EVICT_FIRST, stage, tile + (size_t)p * F::BYTES, TILE_BYTES, barrier);
+	// Piece says what is copied of each row tile for a K block, if a brick has several: bytes from `from` of the tile to `to` of its part of a
+	// stage, then, if scales come by a copy of their own, those from scalesFrom.
+	struct Piece {
+		uint32_t from, to, bytes, scalesFrom;
+		bool scalesApart;
+	};
+	static __device__ __forceinline__ Piece piece(int p, int first) {
+		const uint32_t q = (unsigned)p % F::QUARTERS, brick = (unsigned)p / F::QUARTERS * F::BYTES;
+		const bool together = F::SCALES_FIRST && q == 0;
+		return {brick + (together ? 0 : F::CODES_AT + q * CODE_BYTES), together ? 0 : (uint32_t)CODES_AT,
+			(uint32_t)(together ? TILE_BYTES : CODE_BYTES), brick + F::SCALES_AT, begins_scales(p, first) && !together};
+	}
+	// copy starts the copies of K block p of N row tiles to a stage, and counts them at a barrier.
+	template <int N> static __device__ __forceinline__ void copy(
+		uint32_t stage, const char *const (&tile)[N], int p, int first, uint32_t barrier) {
+		if constexpr (F::QUARTERS == 1) {
+#pragma unroll
+			for (int i = 0; i < N; i++)
+				bulk_copy(EVICT_FIRST, stage + i * TILE_BYTES, tile[i] + (size_t)p * F::BYTES, TILE_BYTES, barrier);
 			return;
 		}
-		const char *const brick = tile + (size_t)(p / F::QUARTERS) * F::BYTES;
-		bulk_copy(EVICT_FIRST, stage, brick + p % F::QUARTERS * CODE_BYTES, CODE_BYTES, barrier);
-		if (begins_scales(p, first))
-			bulk_copy(EVICT_FIRST, stage + CODE_BYTES, F::scales_of(brick), Scales::BYTES, barrier);
+		const Piece piece = CodesOf::piece(p, first);
+#pragma unroll
+		for (int i = 0; i < N; i++)
+			bulk_copy(EVICT_FIRST, stage + i * TILE_BYTES + piece.to, tile[i] + piece.from, piece.bytes, barrier);
+		if (!piece.scalesApart) return;
+#pragma unroll
+		for (int i = 0; i < N; i++)
+			bulk_copy(EVICT_FIRST, stage + i * TILE_BYTES + SCALES_AT, tile[i] + piece.scalesFrom, Scales::BYTES, barrier);
 	}
 };
 #endif

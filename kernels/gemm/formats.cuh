@@ -416,8 +416,16 @@ template <int C, class Code_, class Scales_> struct Format {
 	static constexpr int COLUMNS = C, QUARTERS = C / QUARTER_COLUMNS, BYTES = QUARTERS * Codes::BYTES + Scales::BYTES;
 	static constexpr int GROUPS = QUARTER_STEPS / Scales::STEPS; // of a quarter
 
-	// scales_of returns the address of a brick's scales.
-	static __device__ __forceinline__ const char *scales_of(const char *brick) { return brick + QUARTERS * Codes::BYTES; }
+	// Where a brick's codes and its scales begin. Scales of two quarters come first: so they and the first quarter's codes
+	// are one copy (codes_stage.cuh).
+	static constexpr bool SCALES_FIRST = QUARTERS == 2;
+	static constexpr int CODES_AT = SCALES_FIRST ? Scales::BYTES : 0, SCALES_AT = SCALES_FIRST ? 0 : QUARTERS * Codes::BYTES;
+
+	// scales_of returns the address of a brick's scales, codes_of that of the codes of its quarter q.
+	static __device__ __forceinline__ const char *scales_of(const char *brick) { return brick + SCALES_AT; }
+	static __device__ __forceinline__ const char *codes_of(const char *brick, int q) {
+		return brick + CODES_AT + q * Codes::BYTES;
+	}
 	static __device__ __forceinline__ int bricks(int cols) { return (cols + COLUMNS - 1) / COLUMNS; }
 };
 

@@ -14,11 +14,11 @@
 #include "gemm/codes_stage.cuh"
 #include "gemm/operands.cuh"
 #include "gemm/rounded.cuh"
+#include "gemm/stage_ring.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/pdl.cuh"
 #include "ptx/warp.cuh"
-#include "ptx/wgmma.cuh"
 
 // TokenTile is slots of one expert.
 struct __align__(16) TokenTile {
@@ -87,14 +87,9 @@ template <class Op, class D, int T, int BLOCKS, class W> struct Grouped {
 	static constexpr int STAGES = ROOM < MOST_STAGES ? ROOM : MOST_STAGES;
 	static constexpr int BYTES = HEADER_BYTES + STAGES * (ROWS + WEIGHTS);
 	static_assert(STAGES >= 3 && WEIGHTS % 16 == 0);
+	using Stages = StageRing<STAGES, HEADER_BYTES, ROWS, WEIGHTS>;
+	using Cursor = typename Stages::Cursor;
 
-	// Ring is a position in the ring of stages, with the phase of its barriers.
-	struct Ring {
-		int at = 0, phase = 0;
-		__device__ __forceinline__ void next() {
-			if (++at == STAGES) at = 0, phase ^= 1;
-		}
-	};
 	// Item is a work item.
 	struct Item {
 		TokenTile tokens;
@@ -105,18 +100,13 @@ template <class Op, class D, int T, int BLOCKS, class W> struct Grouped {
 	const GroupedArgs<Op> &a;
 	const uint32_t shared;
 	char *const generic;
+	const Stages stages;
 
 	__device__ __forceinline__ Grouped(const GroupedArgs<Op> &a, char *shared)
-		: a(a), shared(shared_address(shared)), generic(shared) {}
+		: a(a), shared(shared_address(shared)), generic(shared), stages{{this->shared}} {}
 
-	__device__ __forceinline__ uint32_t full(int s) const { return shared + s * 16; }
-	__device__ __forceinline__ uint32_t empty(int s) const { return full(s) + 8; }
-	__device__ __forceinline__ uint32_t infoReady(int which) const { return full(MOST_STAGES) + which * 16; }
+	__device__ __forceinline__ uint32_t infoReady(int which) const { return stages.full(MOST_STAGES) + which * 16; }
 	__device__ __forceinline__ uint32_t infoRead(int which) const { return infoReady(which) + 8; }
-	__device__ __forceinline__ uint32_t rows(int s) const { return shared + HEADER_BYTES + s * ROWS; }
-	__device__ __forceinline__ uint32_t weights(int s) const {
-		return shared + HEADER_BYTES + STAGES * ROWS + s * WEIGHTS;
-	}
 	__device__ __forceinline__ SlotInfo *info(int which) const {
 		return reinterpret_cast<SlotInfo *>(generic + INFO) + which * T;
 	}
@@ -125,8 +115,8 @@ template <class Op, class D, int T, int BLOCKS, class W> struct Grouped {
 		if (elect_one()) {
 #pragma unroll 1
 			for (int i = 0; i < STAGES; i++) {
-				mbarrier_init(full(i), (1 + WEIGHT_WARPS) * WARP_ARRIVALS);
-				mbarrier_init(empty(i), CONSUMERS / 32 * WARP_ARRIVALS);
+				mbarrier_init(stages.full(i), (1 + WEIGHT_WARPS) * WARP_ARRIVALS);
+				mbarrier_init(stages.empty(i), CONSUMERS / 32 * WARP_ARRIVALS);
 			}
 #pragma unroll 1
 			for (int i = 0; i < 2; i++) {
@@ -159,16 +149,8 @@ template <class Op, class D, int T, int BLOCKS, class W> struct Grouped {
 		}
 	}
 
-	// take_stage waits until the stage at c is free.
-	__device__ __forceinline__ void take_stage(const Ring &c, int &taken) const {
-		if (taken < STAGES)
-			taken++;
-		else
-			mbarrier_wait(empty(c.at), c.phase ^ 1);
-	}
-
 	__device__ __forceinline__ void produce_activations() const {
-		Ring c;
+		Cursor c;
 		int taken = 0;
 		each([&](const Item &w) {
 			const int bytes = w.groups() * GROUP_BYTES;
@@ -176,12 +158,12 @@ template <class Op, class D, int T, int BLOCKS, class W> struct Grouped {
 			const size_t step = (size_t)(a.places.slots / TOKEN_GROUP) * GROUP_BYTES;
 #pragma unroll 1
 			for (int p = 0; p < a.kBlocks; p++, c.next(), from += step) {
-				take_stage(c, taken);
+				stages.take(c, taken);
 				if (elect_one()) { // the compiler knows that it is one lane; for others it would generate loops
-					mbarrier_expect(full(c.at), bytes);
-					bulk_copy(EVICT_LAST, rows(c.at), from, bytes, full(c.at));
+					mbarrier_expect(stages.full(c.at), bytes);
+					bulk_copy(EVICT_LAST, stages.rows(c), from, bytes, stages.full(c.at));
 				} else if (WARP_ARRIVALS > 1) {
-					mbarrier_arrive(full(c.at));
+					mbarrier_arrive(stages.full(c.at));
 				}
 			}
 		});
@@ -190,36 +172,22 @@ template <class Op, class D, int T, int BLOCKS, class W> struct Grouped {
 	// produce_weights copies the row tiles of weight warp `which`, up to STAGES K blocks ahead.
 	__device__ __forceinline__ void produce_weights(int which) const {
 		constexpr int MINE = TILES / WEIGHT_WARPS;
-		Ring c;
+		Cursor c;
 		int taken = 0;
 		each([&](const Item &w) {
 			// Past the last unit any weights serve: results are not stored.
 			const int lane = threadIdx.x % MINE, tile = which * MINE + lane,
 					  unit = min(w.outputTile * UNITS + tile / Op::R, Op::units(a.op) - 1);
-			const uint64_t mine =
-				reinterpret_cast<uint64_t>(tile_of(Op::row_tile(a.op, w.tokens.expert, unit, tile % Op::R)));
 			const char *from[MINE];
-#pragma unroll
-			for (int i = 0; i < MINE; i++) from[i] = reinterpret_cast<const char *>(__shfl_sync(~0u, mine, i));
+			tile_addresses(from, tile_of(Op::row_tile(a.op, w.tokens.expert, unit, tile % Op::R)));
 #pragma unroll 1
 			for (int p = 0; p < a.kBlocks; p++, c.next()) {
-				take_stage(c, taken);
-				const uint32_t to = weights(c.at) + which * MINE * W::TILE_BYTES;
-				if (elect_one()) {
-					if constexpr (W::QUANTISED) {
-						mbarrier_expect(full(c.at), MINE * W::bytes(p, 0));
-#pragma unroll
-						for (int i = 0; i < MINE; i++) W::copy(to + i * W::TILE_BYTES, from[i], p, 0, full(c.at));
-					} else {
-						mbarrier_expect(full(c.at), MINE * TILE_BLOCK_BYTES);
-#pragma unroll
-						for (int i = 0; i < MINE; i++)
-							bulk_copy(EVICT_FIRST, to + i * TILE_BLOCK_BYTES, from[i] + (size_t)p * TILE_BLOCK_BYTES,
-								TILE_BLOCK_BYTES, full(c.at));
-					}
-				} else if (WARP_ARRIVALS > 1) {
-					mbarrier_arrive(full(c.at));
-				}
+				stages.take(c, taken);
+				const uint32_t to = stages.weights(c) + which * MINE * W::TILE_BYTES;
+				if constexpr (W::QUANTISED)
+					copy_codes<W>(stages, c, which * MINE, from, p, 0);
+				else
+					copy_elements(to, from, p, TILE_BLOCK_BYTES, stages.full(c));
 			}
 		});
 	}
@@ -250,7 +218,7 @@ template <class Op, class D, int T, int BLOCKS, class W> struct Grouped {
 	}
 
 	__device__ __forceinline__ void consume() const {
-		Ring c;
+		Cursor c;
 		int n = 0;
 		each([&](const Item &w) {
 			float sum[T / 2];
@@ -270,7 +238,7 @@ template <class Op, class D, int T, int BLOCKS, class W> struct Grouped {
 	}
 
 	// multiply multiplies an item's K blocks for the smallest supported number of tokens.
-	__device__ __forceinline__ void multiply(float (&sum)[T / 2], int groups, Ring &c) const {
+	__device__ __forceinline__ void multiply(float (&sum)[T / 2], int groups, Cursor &c) const {
 		if constexpr (T > 16) {
 			if (groups <= 2) return multiply_by<16>(sum, c);
 		}
@@ -282,82 +250,11 @@ template <class Op, class D, int T, int BLOCKS, class W> struct Grouped {
 		}
 		multiply_by<T>(sum, c);
 	}
-	template <int N> __device__ __forceinline__ void multiply_by(float (&all)[T / 2], Ring &c) const {
-		float (&sum)[N / 2] = reinterpret_cast<float (&)[N / 2]>(all);
-		wgmma_pin(sum);
+	template <int N> __device__ __forceinline__ void multiply_by(float (&sum)[T / 2], Cursor &c) const {
 		if constexpr (W::QUANTISED)
-			multiply_codes<N>(sum, c);
+			multiply_codes<D, N, (T > 104 || BLOCKS > 1 ? 2 : BLOCK_STEPS), W>(sum, stages, c, 0, a.kBlocks);
 		else
-			multiply_elements<N>(sum, c);
-		wgmma_wait<0>();
-		wgmma_pin(sum);
-		release_stage(c, true);
-	}
-	// multiply_elements loads the weights of the next steps while a step is multiplied.
-	template <int N> __device__ __forceinline__ void multiply_elements(float (&sum)[N / 2], Ring &c) const {
-		const uint32_t mine = weights(0) + threadIdx.x / 32 * W::TILE_BYTES;
-		uint4 v[BLOCK_STEPS];
-#pragma unroll 1
-		for (int p = 0; p < a.kBlocks; p++) {
-			mbarrier_wait(full(c.at), c.phase);
-#pragma unroll
-			for (int j = 0; j < BLOCK_STEPS; j++) {
-				v[j] = load_shared(mine + c.at * WEIGHTS + j * 512 + threadIdx.x % 32 * 16);
-				wgmma_fence();
-				wgmma<D, N>(sum, v[j], rows_descriptor(c.at, j));
-				wgmma_commit();
-				wgmma_wait<3>();
-				if (j == 2) release_stage(c, p > 0);
-			}
-			c.next();
-		}
-	}
-	// multiply_codes unpacks a K block while the one before is multiplied.
-	template <int N> __device__ __forceinline__ void multiply_codes(float (&sum)[N / 2], Ring &c) const {
-		W stage;
-		load_codes(stage, 0, c);
-#pragma unroll 1
-		for (int p = 0;; p++) { // two sets of operands take turns
-			multiply_block<N>(sum, stage, p, c);
-			if (++p == a.kBlocks) break;
-			multiply_block<N>(sum, stage, p, c);
-			if (p + 1 == a.kBlocks) break;
-		}
-	}
-	__device__ __forceinline__ void load_codes(W &stage, int p, const Ring &c) const {
-		mbarrier_wait(full(c.at), c.phase);
-		stage.load(weights(0) + threadIdx.x / 32 * W::TILE_BYTES + c.at * WEIGHTS, p, 0);
-	}
-	template <int N>
-	__device__ __forceinline__ void multiply_block(float (&sum)[N / 2], W &stage, int p, Ring &c) const {
-		constexpr int AT_ONCE = T > 104 || BLOCKS > 1 ? 2 : BLOCK_STEPS;
-#pragma unroll
-		for (int first = 0; first < BLOCK_STEPS; first += AT_ONCE) {
-			uint4 v[AT_ONCE];
-#pragma unroll
-			for (int j = 0; j < AT_ONCE; j++) v[j] = stage.operand(first + j);
-#pragma unroll
-			for (int j = 0; j < AT_ONCE; j++) // all before the fence
-				asm volatile("" : "+r"(v[j].x), "+r"(v[j].y), "+r"(v[j].z), "+r"(v[j].w)::"memory");
-			wgmma_fence();
-#pragma unroll
-			for (int j = 0; j < AT_ONCE; j++) wgmma<D, N>(sum, v[j], rows_descriptor(c.at, first + j));
-			wgmma_commit();
-			wgmma_wait<1>();
-			if (first == 0) release_stage(c, p > 0);
-		}
-		c.next();
-		if (p + 1 < a.kBlocks) load_codes(stage, p + 1, c);
-	}
-	// rows_descriptor describes the activations of a step. Only the low half differs.
-	__device__ __forceinline__ uint64_t rows_descriptor(int at, int step) const {
-		const uint64_t first = wgmma_descriptor(rows(0));
-		const uint32_t low = (uint32_t)first + at * (ROWS / 16) + step * (MMA_K * 2 / 16);
-		return first & 0xffffffff00000000 | low;
-	}
-	// release_stage frees the stage before c, which was read.
-	__device__ __forceinline__ void release_stage(const Ring &c, bool any) const {
-		mbarrier_arrive_warp_if(any, empty(c.at ? c.at - 1 : STAGES - 1));
+			multiply_elements<D, N>(sum, stages, c, 0, a.kBlocks);
 	}
 
 	// finish passes a warp's sums to an op of one row tile: of each eight tokens a lane has rows l/4 and l/4+8 for two.

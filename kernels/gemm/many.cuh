@@ -13,12 +13,12 @@
 #include "gemm/ahead.cuh"
 #include "gemm/operands.cuh"
 #include "gemm/rounded.cuh"
+#include "gemm/stage_ring.cuh"
 #include "gemm/work_slices.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/pdl.cuh"
 #include "ptx/warp.cuh"
-#include "ptx/wgmma.cuh"
 
 // ManyArgs are the kernel's arguments; manyArgs of args.go mirrors them. In the plan, starts count partial sums and not
 // K blocks, and tokenTiles is gridDim.x.
@@ -50,6 +50,11 @@ template <class Op, class D, int T, int ROWS_AHEAD, int WEIGHTS_AHEAD> struct Ma
 	static constexpr int EACH = CONSUMERS / (4 * UNITS); // tokens that all threads finish at once, four rows per thread
 	static constexpr int BATCH = 2;                      // of these, whose loads are in flight together
 
+	using RowsRing = Ring<ROWS_AHEAD>;
+	using WeightsRing = Ring<WEIGHTS_AHEAD, ROWS_AHEAD>;
+	using RowsCursor = typename RowsRing::Cursor;
+	using WeightsCursor = typename WeightsRing::Cursor;
+
 	const Op &op;
 	const ManyArgs<Op> &a;
 	const Activations &in;
@@ -57,39 +62,19 @@ template <class Op, class D, int T, int ROWS_AHEAD, int WEIGHTS_AHEAD> struct Ma
 	TokenInfo *const tokenInfo;
 	const SlicePlan &plan;
 	const int slice, first, n, steps; // first token of the block, and how many
+	const RowsRing rowsRing;
+	const WeightsRing weightsRing;
 
 	__device__ __forceinline__ Many(const Op &op, const ManyArgs<Op> &a, char *shared)
 		: op(op), a(a), in(op.activations()), shared(shared_address(shared)),
 		  tokenInfo(reinterpret_cast<TokenInfo *>(shared + TOKEN_INFO)), plan(a.plan), slice(blockIdx.y),
-		  first(blockIdx.x * plan.tokens), n(min(plan.tokens, in.n - first)), steps(in.cols / MMA_K) {}
+		  first(blockIdx.x * plan.tokens), n(min(plan.tokens, in.n - first)), steps(in.cols / MMA_K),
+		  rowsRing{this->shared}, weightsRing{this->shared} {}
 
-	// Ring is a ring of SIZE K blocks, of BYTES each from AT on, and a position in it with the phase of its barriers,
-	// which begin with number FIRST.
-	template <int SIZE, int FIRST, int AT, int BYTES> struct Ring {
-		const uint32_t shared;
-		int at = 0, phase = 0;
-
-		__device__ __forceinline__ Ring(uint32_t shared) : shared(shared) {}
-		__device__ __forceinline__ void next() {
-			if (++at == SIZE) at = 0, phase ^= 1;
-		}
-		__device__ __forceinline__ uint32_t full() const { return shared + (FIRST + at) * 16; }
-		__device__ __forceinline__ uint32_t empty() const { return full() + 8; }
-		__device__ __forceinline__ uint32_t place() const { return shared + AT + at * BYTES; }
-		// free_before says that the K block before has been read, if `any`.
-		__device__ __forceinline__ void free_before(bool any) const {
-			mbarrier_arrive_warp_if(any, shared + (FIRST + (at ? at - 1 : SIZE - 1)) * 16 + 8);
-		}
-		// take waits until the place is free.
-		__device__ __forceinline__ void take(int &taken) const {
-			if (taken < SIZE)
-				taken++;
-			else
-				mbarrier_wait(empty(), phase ^ 1);
-		}
-	};
-	using RowsRing = Ring<ROWS_AHEAD, 0, ROWS_AT, ROWS>;
-	using WeightsRing = Ring<WEIGHTS_AHEAD, ROWS_AHEAD, WEIGHTS_AT, WEIGHTS>;
+	__device__ __forceinline__ uint32_t rows(const RowsCursor &c) const { return shared + ROWS_AT + c.at * ROWS; }
+	__device__ __forceinline__ uint32_t weights(const WeightsCursor &c) const {
+		return shared + WEIGHTS_AT + c.at * WEIGHTS;
+	}
 	__device__ __forceinline__ uint32_t scalesReady() const { return shared + (ROWS_AHEAD + WEIGHTS_AHEAD) * 16; }
 	__device__ __forceinline__ int token_groups() const { return (n + TOKEN_GROUP - 1) / TOKEN_GROUP; }
 
@@ -126,7 +111,7 @@ template <class Op, class D, int T, int ROWS_AHEAD, int WEIGHTS_AHEAD> struct Ma
 
 	__device__ __forceinline__ void produce_activations() const {
 		if (threadIdx.x != CONSUMERS) return;
-		RowsRing c(shared);
+		RowsCursor c;
 		int taken = 0;
 		const int bytes = token_groups() * GROUP_BYTES;
 		const size_t stride = (size_t)(a.rounded.tokens / TOKEN_GROUP) * GROUP_BYTES;
@@ -137,9 +122,9 @@ template <class Op, class D, int T, int ROWS_AHEAD, int WEIGHTS_AHEAD> struct Ma
 			for (int partial = w.from; partial < w.end; partial++)
 #pragma unroll 1
 				for (int b = partial; b < plan.kBlocks; b += PARTIALS, c.next()) {
-					c.take(taken);
-					mbarrier_expect(c.full(), bytes);
-					bulk_copy(EVICT_LAST, c.place(), from + b * stride, bytes, c.full());
+					rowsRing.take(c, taken);
+					mbarrier_expect(rowsRing.full(c), bytes);
+					bulk_copy(EVICT_LAST, rows(c), from + b * stride, bytes, rowsRing.full(c));
 				}
 		} while (advance(w));
 	}
@@ -147,38 +132,23 @@ template <class Op, class D, int T, int ROWS_AHEAD, int WEIGHTS_AHEAD> struct Ma
 	// produce_weights copies weights, with zeros for missing steps. They may be copied before pdl_wait.
 	__device__ __forceinline__ void produce_weights() const {
 		const int lane = threadIdx.x % 32;
-		WeightsRing c(shared);
+		WeightsCursor c;
 		int taken = 0;
 		Part w = begin();
 		do {
 			// Past the last unit any weights serve: results are not stored.
 			const int unit = plan.firstUnit + w.tile * UNITS + lane % TILES / Op::R;
-			const uint64_t mine = reinterpret_cast<uint64_t>(fragments(op, min(unit, plan.endUnit - 1), lane % Op::R));
 			const char *from[TILES];
-#pragma unroll
-			for (int i = 0; i < TILES; i++) from[i] = reinterpret_cast<const char *>(__shfl_sync(~0u, mine, i));
+			tile_addresses(from, fragments(op, min(unit, plan.endUnit - 1), lane % Op::R));
 #pragma unroll 1
 			for (int partial = w.from; partial < w.end; partial++)
 #pragma unroll 1
 				for (int b = partial; b < plan.kBlocks; b += PARTIALS, c.next()) {
-					c.take(taken);
+					weightsRing.take(c, taken);
 					const int bytes = min(BLOCK_STEPS, steps - b * BLOCK_STEPS) * 512;
-					const uint32_t to = c.place();
-					if (bytes < TILE_BLOCK_BYTES) {
-#pragma unroll 1
-						for (int i = lane * 16; i < WEIGHTS; i += 512)
-							if (i % TILE_BLOCK_BYTES >= bytes) store_shared_zeros(to + i);
-						__syncwarp();
-					}
-					if (elect_one()) {
-						mbarrier_expect(c.full(), TILES * bytes);
-#pragma unroll
-						for (int i = 0; i < TILES; i++)
-							bulk_copy(EVICT_FIRST, to + i * TILE_BLOCK_BYTES, from[i] + (size_t)b * TILE_BLOCK_BYTES, bytes,
-								c.full());
-					} else if (WARP_ARRIVALS > 1) {
-						mbarrier_arrive(c.full());
-					}
+					const uint32_t to = weights(c);
+					if (bytes < TILE_BLOCK_BYTES) zero_missing<WEIGHTS>(to, bytes, lane);
+					copy_elements(to, from, b, bytes, weightsRing.full(c));
 				}
 		} while (advance(w));
 	}
@@ -241,8 +211,8 @@ template <class Op, class D, int T, int ROWS_AHEAD, int WEIGHTS_AHEAD> struct Ma
 
 	// consume multiplies: each warp has 16 outputs of each output tile.
 	__device__ __forceinline__ void consume() const {
-		RowsRing rows(shared);
-		WeightsRing weights(shared);
+		RowsCursor rowsAt;
+		WeightsCursor weightsAt;
 		float sum[T / 2], group[T / 2];
 		bool waited = false;
 		Part w = begin();
@@ -251,7 +221,7 @@ template <class Op, class D, int T, int ROWS_AHEAD, int WEIGHTS_AHEAD> struct Ma
 			for (int partial = w.from; partial < w.end; partial++) {
 #pragma unroll
 				for (int e = 0; e < T / 2; e++) sum[e] = 0;
-				multiply(sum, partial, rows, weights);
+				multiply(sum, partial, rowsAt, weightsAt);
 				if (plan.perTile)
 					share_partial(w, partial, sum, group);
 				else
@@ -266,32 +236,34 @@ template <class Op, class D, int T, int ROWS_AHEAD, int WEIGHTS_AHEAD> struct Ma
 		} while (advance(w));
 	}
 
+	// multiply is multiply_elements over two rings.
 	__device__ __forceinline__ void multiply(
-		float (&sum)[T / 2], int partial, RowsRing &rows, WeightsRing &weights) const {
+		float (&sum)[T / 2], int partial, RowsCursor &rowsAt, WeightsCursor &weightsAt) const {
 		const uint32_t mine = threadIdx.x / 32 * TILE_BLOCK_BYTES + threadIdx.x % 32 * 16;
-		const uint64_t descriptor = wgmma_descriptor(shared + ROWS_AT);
 		uint4 v[BLOCK_STEPS];
 		if (partial >= plan.kBlocks) return;
 		wgmma_pin(sum);
 #pragma unroll 1
 		for (int b = partial; b < plan.kBlocks; b += PARTIALS) {
-			mbarrier_wait(weights.full(), weights.phase);
-			mbarrier_wait(rows.full(), rows.phase);
+			weightsRing.wait(weightsAt), rowsRing.wait(rowsAt);
 #pragma unroll
 			for (int j = 0; j < BLOCK_STEPS; j++) {
-				v[j] = load_shared(weights.place() + mine + j * 512);
+				v[j] = load_shared(weights(weightsAt) + mine + j * 512);
 				wgmma_fence();
-				const uint32_t low = (uint32_t)descriptor + rows.at * (ROWS / 16) + j * (MMA_K * 2 / 16);
-				wgmma<D, T>(sum, v[j], descriptor & 0xffffffff00000000 | low);
+				wgmma<D, T>(sum, v[j], descriptor_of<ROWS>(shared + ROWS_AT, rowsAt.at, j));
 				wgmma_commit();
 				wgmma_wait<3>();
-				if (j == 2) weights.free_before(b > partial), rows.free_before(b > partial);
+				if (j == 2) release_before(rowsAt, weightsAt, b > partial);
 			}
-			weights.next(), rows.next();
+			weightsAt.next(), rowsAt.next();
 		}
 		wgmma_wait<0>();
 		wgmma_pin(sum);
-		weights.free_before(true), rows.free_before(true);
+		release_before(rowsAt, weightsAt, true);
+	}
+	__device__ __forceinline__ void release_before(
+		const RowsCursor &rowsAt, const WeightsCursor &weightsAt, bool any) const {
+		weightsRing.release_before(weightsAt, any), rowsRing.release_before(rowsAt, any);
 	}
 
 	// staged returns the address of an output of a token of the sums in shared memory. The first row tiles of all units

@@ -20,12 +20,12 @@
 #include "gemm/epilogue.cuh"
 #include "gemm/operands.cuh"
 #include "gemm/rounded.cuh"
+#include "gemm/stage_ring.cuh"
 #include "gemm/work_slices.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/pdl.cuh"
 #include "ptx/warp.cuh"
-#include "ptx/wgmma.cuh"
 
 // StreamKArgs are the kernel's arguments; streamKArgs of args.go mirrors them.
 template <class Op> struct StreamKArgs {
@@ -38,14 +38,6 @@ template <class Op> struct StreamKArgs {
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// StageCursor is a position in the ring of stages, with the phase of its barriers.
-template <int SIZE> struct StageCursor {
-	int at = 0, phase = 0;
-	__device__ __forceinline__ void next() {
-		if (++at == SIZE) at = 0, phase ^= 1;
-	}
-};
-
 // With many sums per thread, a whole warpgroup of helpers gives its registers to the others.
 template <int T> __device__ __forceinline__ void release_registers() {
 	if (T > 56) decrease_registers<72>();
@@ -79,6 +71,8 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 						 BYTES = HEADER_BYTES + STAGES * (ROWS + WEIGHTS);
 	static_assert(STAGES * 16 + 32 <= SCALES && BYTES <= 227 * 1024 && T * BlockEpilogue::PITCH * 4 <= STAGES * ROWS &&
 		T % TOKEN_GROUP == 0);
+	using Stages = StageRing<STAGES, HEADER_BYTES, ROWS, WEIGHTS>;
+	using Cursor = typename Stages::Cursor;
 
 	const Op &op;
 	const StreamKArgs<Op> &a;
@@ -87,6 +81,7 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 	TokenInfo *const tokenInfo; // [T]
 	const SlicePlan &plan;
 	const int steps; // mma steps of an output tile
+	const Stages stages;
 
 	__device__ __forceinline__ StreamK(const Op &op, const StreamKArgs<Op> &a, char *shared)
 		: op(op),
@@ -95,29 +90,24 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 		  shared(shared_address(shared)),
 		  tokenInfo(reinterpret_cast<TokenInfo *>(shared + TOKEN_INFO)),
 		  plan(a.plan),
-		  steps(in.cols / MMA_K) {}
+		  steps(in.cols / MMA_K),
+		  stages{{this->shared}} {}
 
-	__device__ __forceinline__ uint32_t full(int s) const { return shared + s * 16; }
-	__device__ __forceinline__ uint32_t empty(int s) const { return full(s) + 8; }
 	// Results have left the memory of activations.
-	__device__ __forceinline__ uint32_t stagesFree() const { return full(STAGES); }
+	__device__ __forceinline__ uint32_t stagesFree() const { return stages.full(STAGES); }
 	// A token tile's scales are stored.
 	__device__ __forceinline__ uint32_t scalesReady() const { return stagesFree() + 8; }
 	// A token tile's scales were read.
 	__device__ __forceinline__ uint32_t scalesRead() const { return stagesFree() + 16; }
 	// A helper announced this block's partials, and the needed ones of other blocks arrived.
 	__device__ __forceinline__ uint32_t partialsArrived() const { return stagesFree() + 24; }
-	__device__ __forceinline__ uint32_t rows(int s) const { return shared + HEADER_BYTES + s * ROWS; }
-	__device__ __forceinline__ uint32_t weights(int s) const {
-		return shared + HEADER_BYTES + STAGES * ROWS + s * WEIGHTS;
-	}
 
 	__device__ __forceinline__ void start_barriers() {
 		if (elect_one()) { // the compiler knows that it is one lane; for several it would generate a loop
 #pragma unroll
 			for (int i = 0; i < STAGES; i++) {
-				mbarrier_init(full(i), 1 + WEIGHT_WARPS * WARP_ARRIVALS);
-				mbarrier_init(empty(i), CONSUMERS / 32 * WARP_ARRIVALS);
+				mbarrier_init(stages.full(i), 1 + WEIGHT_WARPS * WARP_ARRIVALS);
+				mbarrier_init(stages.empty(i), CONSUMERS / 32 * WARP_ARRIVALS);
 			}
 			mbarrier_init(stagesFree(), CONSUMERS / 32 * WARP_ARRIVALS);
 			mbarrier_init(scalesReady(), HELPERS / 32 * WARP_ARRIVALS);
@@ -147,18 +137,18 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 	}
 
 	// copy_activations starts the copy of a K block's activations.
-	__device__ __forceinline__ void copy_activations(int tile, int kBlock, int stage) {
+	__device__ __forceinline__ void copy_activations(int tile, int kBlock, const Cursor &c) {
 		const int bytes = token_groups(tile) * GROUP_BYTES;
-		mbarrier_expect(full(stage), bytes);
-		bulk_copy(EVICT_LAST, rows(stage),
+		mbarrier_expect(stages.full(c), bytes);
+		bulk_copy(EVICT_LAST, stages.rows(c),
 			a.rounded.rows +
 				((size_t)kBlock * (a.rounded.tokens / TOKEN_GROUP) + first_token(tile) / TOKEN_GROUP) * GROUP_BYTES,
-			bytes, full(stage));
+			bytes, stages.full(c));
 	}
 
 	__device__ __forceinline__ void produce_activations() {
 		if (threadIdx.x != CONSUMERS) return;
-		StageCursor<STAGES> c;
+		Cursor c;
 		int taken = 0, epilogues = 0;
 		bool over = false; // the epilogue uses the memory of activations
 		SlicePosition w = this->begin(0);
@@ -166,19 +156,12 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 			if (over) mbarrier_wait(stagesFree(), epilogues++ & 1);
 #pragma unroll 1
 			for (int p = w.kBlock; p < w.end; p++, c.next()) {
-				take_stage(c, taken);
-				copy_activations(this->token_tile(w), p, c.at);
+				stages.take(c, taken);
+				copy_activations(this->token_tile(w), p, c);
 			}
 			over = this->finishes_tile(w) && !defers_epilogue();
 			if (this->adds_partials(w)) copy_partials(w, c, taken);
 		} while (this->advance(w));
-	}
-	// take_stage waits until the stage at c is free.
-	__device__ __forceinline__ void take_stage(const StageCursor<STAGES> &c, int &taken) const {
-		if (taken < STAGES)
-			taken++;
-		else
-			mbarrier_wait(empty(c.at), c.phase ^ 1);
 	}
 	// stages_per_partial returns how many stages a partial takes.
 	__device__ __forceinline__ int stages_per_partial(const SlicePosition &part) const {
@@ -187,7 +170,7 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 
 	// copy_partials copies the earlier partials of an output tile into stages, behind the last K
 	// block of the part.
-	__device__ __forceinline__ void copy_partials(const SlicePosition &part, StageCursor<STAGES> &c, int &taken) {
+	__device__ __forceinline__ void copy_partials(const SlicePosition &part, Cursor &c, int &taken) {
 		const int all = token_groups(this->token_tile(part));
 		for (int s = this->first_slice(part); s < this->slice(part); s++) {
 			uint32_t *m = arrival(this->token_tile(part), s);
@@ -196,12 +179,12 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 			fence_async_global(); // bulk copies read data that threads of another block wrote
 #pragma unroll 1
 			for (int i = 0; i < all; i += GROUPS_HELD, c.next()) {
-				take_stage(c, taken);
+				stages.take(c, taken);
 				const int low = min(GROUPS_LOW, all - i), high = min(GROUPS_HELD, all - i) - low;
 				const float4 *const from = partials_of(this->token_tile(part), s) + i * CONSUMERS;
-				mbarrier_expect(full(c.at), (low + high) * GROUP_SUMS);
-				if (GROUPS_LOW) bulk_copy(rows(c.at), from, low * GROUP_SUMS, full(c.at));
-				if (high) bulk_copy(weights(c.at), from + low * CONSUMERS, high * GROUP_SUMS, full(c.at));
+				mbarrier_expect(stages.full(c), (low + high) * GROUP_SUMS);
+				if (GROUPS_LOW) bulk_copy(stages.rows(c), from, low * GROUP_SUMS, stages.full(c));
+				if (high) bulk_copy(stages.weights(c), from + low * CONSUMERS, high * GROUP_SUMS, stages.full(c));
 			}
 		}
 	}
@@ -210,48 +193,33 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 	// Weights may be copied before pdl_wait.
 	__device__ __forceinline__ void produce_weights(int which) const {
 		const int lane = threadIdx.x % 32;
-		StageCursor<STAGES> c;
+		Cursor c;
 		int taken = 0;
 		SlicePosition w = this->begin(0);
 		do {
 			// Past the last unit any weights serve: results are not stored.
 			const int u = plan.firstUnit + w.outputTile * UNITS + lane % TILES / Op::R, last = plan.endUnit - 1;
-			const uint64_t mine = reinterpret_cast<uint64_t>(tile_of(min(u, last), lane % Op::R));
+			const void *const mine = tile_of(min(u, last), lane % Op::R);
 			const char *from[TILES / WEIGHT_WARPS];
 			const int first = which * (TILES / WEIGHT_WARPS);
-#pragma unroll
-			for (int i = 0; i < TILES / WEIGHT_WARPS; i++)
-				from[i] = reinterpret_cast<const char *>(__shfl_sync(~0u, mine, first + i));
+			tile_addresses(from, mine, first);
 #pragma unroll 1
 			for (int p = w.kBlock; p < w.end; p++, c.next()) {
-				take_stage(c, taken);
+				stages.take(c, taken);
 				if constexpr (W::QUANTISED) {
-					copy_codes(from, first, p, w.kBlock, c.at);
-					continue;
-				}
-				const int bytes = min(BLOCK_STEPS, steps - p * BLOCK_STEPS) * 512;
-				const uint32_t to = weights(c.at);
-				if (bytes < TILE_BLOCK_BYTES) {
-#pragma unroll 1
-					for (int i = lane * 16; i < WEIGHTS; i += 512)
-						if (i % TILE_BLOCK_BYTES >= bytes) store_shared_zeros(to + i);
-					__syncwarp();
-				}
-				if (elect_one()) {
-					mbarrier_expect(full(c.at), TILES * bytes);
-#pragma unroll
-					for (int i = 0; i < TILES; i++)
-						bulk_copy(EVICT_FIRST, to + i * TILE_BLOCK_BYTES, from[i] + (size_t)p * TILE_BLOCK_BYTES, bytes,
-							full(c.at));
-				} else if (WARP_ARRIVALS > 1) {
-					mbarrier_arrive(full(c.at));
+					copy_codes<W>(stages, c, first, from, p, w.kBlock);
+				} else {
+					const int bytes = min(BLOCK_STEPS, steps - p * BLOCK_STEPS) * 512;
+					const uint32_t to = stages.weights(c);
+					if (bytes < TILE_BLOCK_BYTES) zero_missing<WEIGHTS>(to, bytes, lane);
+					copy_elements(to, from, p, bytes, stages.full(c));
 				}
 			}
 #pragma unroll 1
 			for (int i = this->adds_partials(w) ? stages_per_partial(w) * (this->slice(w) - this->first_slice(w)) : 0;
 				i > 0; i--, c.next()) {
-				take_stage(c, taken);
-				mbarrier_arrive_warp(full(c.at));
+				stages.take(c, taken);
+				mbarrier_arrive_warp(stages.full(c));
 			}
 		} while (this->advance(w));
 	}
@@ -262,19 +230,6 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 			return W::tile(op.row_tile(unit, r), in.cols);
 		else
 			return fragments(op, unit, r);
-	}
-	// copy_codes copies K block p of quantised weights: the last one is whole too.
-	template <int N>
-	__device__ __forceinline__ void copy_codes(
-		const char *const (&from)[N], int firstTile, int p, int first, int stage) const {
-		if (elect_one()) {
-			mbarrier_expect(full(stage), N * W::bytes(p, first));
-			const uint32_t to = weights(stage) + firstTile * W::TILE_BYTES;
-#pragma unroll
-			for (int i = 0; i < N; i++) W::copy(to + i * W::TILE_BYTES, from[i], p, first, full(stage));
-		} else if (WARP_ARRIVALS > 1) {
-			mbarrier_arrive(full(stage));
-		}
 	}
 
 	// compute_scales stores the scale and the token info of each token of a tile.
@@ -333,7 +288,7 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 	// consume multiplies: each warp has 16 outputs of each output tile, over all parts of the
 	// slice.
 	__device__ __forceinline__ void consume() {
-		StageCursor<STAGES> c;
+		Cursor c;
 		int signals = 0, tile = -1; // signals to the helper; token tile of the part before
 		bool multiplied = false;    // for all token tiles
 		SlicePosition w = this->begin(0);
@@ -363,8 +318,7 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 	}
 
 	// multiply_part multiplies a part's K blocks for the smallest supported number of tokens.
-	__device__ __forceinline__ void multiply_part(
-		float (&sum)[T / 2], const SlicePosition &w, StageCursor<STAGES> &c) const {
+	__device__ __forceinline__ void multiply_part(float (&sum)[T / 2], const SlicePosition &w, Cursor &c) const {
 		const int all = token_groups(this->token_tile(w));
 		if constexpr (T == 208) {
 			if (all <= 152 / TOKEN_GROUP) return multiply_by<152>(sum, w, c);
@@ -372,104 +326,18 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 		}
 		multiply_by<T>(sum, w, c);
 	}
-	// multiply_tokens loads the weights of the next steps while a step is multiplied, so that the
-	// tensor cores are never idle.
 	template <int N>
-	__device__ __forceinline__ void multiply_tokens(
-		float (&all)[T / 2], const SlicePosition &w, StageCursor<STAGES> &c) const {
-		float (&sum)[N / 2] = reinterpret_cast<float (&)[N / 2]>(all);
-		const uint32_t mine = weights(0) + threadIdx.x / 32 * W::TILE_BYTES;
-		uint4 v[BLOCK_STEPS];
-		wgmma_pin(sum);
-#pragma unroll 1
-		for (int p = w.kBlock; p < w.end; p++) {
-			mbarrier_wait(full(c.at), c.phase);
-#pragma unroll
-			for (int j = 0; j < BLOCK_STEPS; j++) {
-				v[j] = load_shared(mine + c.at * WEIGHTS + j * 512 + threadIdx.x % 32 * 16);
-				wgmma_fence();
-				wgmma<D, N>(sum, v[j], rows_descriptor(c.at, j));
-				wgmma_commit();
-				wgmma_wait<3>();
-				if (j == 2) release_stage(c, p > w.kBlock);
-			}
-			c.next();
-		}
-		wgmma_wait<0>();
-		wgmma_pin(sum);
-		release_stage(c, true);
-	}
-	// rows_descriptor describes the activations of a step. Only the low half differs.
-	__device__ __forceinline__ uint64_t rows_descriptor(int at, int step) const {
-		const uint64_t first = wgmma_descriptor(rows(0));
-		const uint32_t low = (uint32_t)first + at * (ROWS / 16) + step * (MMA_K * 2 / 16);
-		return first & 0xffffffff00000000 | low;
-	}
-	// load_codes waits for K block p and loads its codes.
-	__device__ __forceinline__ void load_codes(
-		W &stage, const SlicePosition &w, int p, const StageCursor<STAGES> &c) const {
-		mbarrier_wait(full(c.at), c.phase);
-		stage.load(weights(0) + threadIdx.x / 32 * W::TILE_BYTES + c.at * WEIGHTS, p, w.kBlock);
-	}
-	// multiply_block starts to multiply K block p of quantised weights, whose codes are loaded, and then loads those of
-	// the next one. Operands beside the sums of 208 tokens would spill with all steps at once.
-	template <int N>
-	__device__ __forceinline__ void multiply_block(
-		float (&sum)[N / 2], W &stage, const SlicePosition &w, int p, StageCursor<STAGES> &c) const {
-		constexpr int AT_ONCE = T > 104 ? 2 : BLOCK_STEPS;
-#pragma unroll
-		for (int first = 0; first < BLOCK_STEPS; first += AT_ONCE) {
-			uint4 v[AT_ONCE];
-#pragma unroll
-			for (int j = 0; j < AT_ONCE; j++) v[j] = stage.operand(first + j);
-#pragma unroll
-			for (int j = 0; j < AT_ONCE; j++) // all before the fence
-				asm volatile("" : "+r"(v[j].x), "+r"(v[j].y), "+r"(v[j].z), "+r"(v[j].w)::"memory");
-			wgmma_fence();
-#pragma unroll
-			for (int j = 0; j < AT_ONCE; j++) wgmma<D, N>(sum, v[j], rows_descriptor(c.at, first + j));
-			wgmma_commit();
-			wgmma_wait<1>();
-			if (first == 0) release_stage(c, p > w.kBlock);
-		}
-		c.next();
-		if (p + 1 < w.end) load_codes(stage, w, p + 1, c);
-	}
-	// multiply_codes unpacks a K block while the one before is multiplied.
-	template <int N>
-	__device__ __forceinline__ void multiply_codes(
-		float (&all)[T / 2], const SlicePosition &w, StageCursor<STAGES> &c) const {
-		float (&sum)[N / 2] = reinterpret_cast<float (&)[N / 2]>(all);
-		W stage;
-		wgmma_pin(sum);
-		load_codes(stage, w, w.kBlock, c);
-#pragma unroll 1
-		for (int p = w.kBlock;; p++) { // two sets of operands take turns
-			multiply_block<N>(sum, stage, w, p, c);
-			if (++p == w.end) break;
-			multiply_block<N>(sum, stage, w, p, c);
-			if (p + 1 == w.end) break;
-		}
-		wgmma_wait<0>();
-		wgmma_pin(sum);
-		release_stage(c, true);
-	}
-	template <int N>
-	__device__ __forceinline__ void multiply_by(
-		float (&all)[T / 2], const SlicePosition &w, StageCursor<STAGES> &c) const {
+	__device__ __forceinline__ void multiply_by(float (&sum)[T / 2], const SlicePosition &w, Cursor &c) const {
+		// Operands beside the sums of 208 tokens would spill with all steps at once.
 		if constexpr (W::QUANTISED)
-			multiply_codes<N>(all, w, c);
+			multiply_codes<D, N, (T > 104 ? 2 : BLOCK_STEPS), W>(sum, stages, c, w.kBlock, w.end);
 		else
-			multiply_tokens<N>(all, w, c);
-	}
-	// release_stage frees the stage before c, which was read.
-	__device__ __forceinline__ void release_stage(const StageCursor<STAGES> &c, bool any) const {
-		mbarrier_arrive_warp_if(any, empty(c.at ? c.at - 1 : STAGES - 1));
+			multiply_elements<D, N>(sum, stages, c, w.kBlock, w.end);
 	}
 
 	// run_epilogue finishes an output tile, or this block's share of it.
 	__device__ __forceinline__ void run_epilogue(
-		const SlicePosition &part, float (&sum)[T / 2], StageCursor<STAGES> &c, int signals) const {
+		const SlicePosition &part, float (&sum)[T / 2], Cursor &c, int signals) const {
 		// opaque: values that depend on it take no registers while K blocks are multiplied.
 		const int thread = opaque((int)threadIdx.x);
 		const bool shares = this->shares_results();
@@ -527,15 +395,15 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 	// add_partials adds the earlier partials, which come through the stages, to the last part of an
 	// output tile.
 	__device__ __forceinline__ void add_partials(
-		const SlicePosition &part, float (&sum)[T / 2], StageCursor<STAGES> &c, int thread) const {
+		const SlicePosition &part, float (&sum)[T / 2], Cursor &c, int thread) const {
 		const int all = token_groups(this->token_tile(part));
 		for (int s = this->first_slice(part); s < this->slice(part); s++) {
 #pragma unroll
 			for (int h = 0; h < TOKEN_GROUPS; h += GROUPS_HELD) {
 				if (h >= all) continue;
-				mbarrier_wait(full(c.at), c.phase);
-				const uint32_t low = rows(c.at) + thread * 16,
-							   high = weights(c.at) - GROUPS_LOW * GROUP_SUMS + thread * 16;
+				stages.wait(c);
+				const uint32_t low = stages.rows(c) + thread * 16,
+							   high = stages.weights(c) - GROUPS_LOW * GROUP_SUMS + thread * 16;
 #pragma unroll
 				for (int i = 0; i < GROUPS_HELD && h + i < TOKEN_GROUPS; i++) {
 					const float4 v = load_shared_float4((i < GROUPS_LOW ? low : high) + i * GROUP_SUMS);
@@ -543,7 +411,7 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 					to[0] = __fadd_rn(to[0], v.x), to[1] = __fadd_rn(to[1], v.y), to[2] = __fadd_rn(to[2], v.z),
 					to[3] = __fadd_rn(to[3], v.w);
 				}
-				mbarrier_arrive_warp(empty(c.at));
+				mbarrier_arrive_warp(stages.empty(c.at));
 				c.next();
 			}
 		}

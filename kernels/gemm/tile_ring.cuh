@@ -72,11 +72,11 @@ template <class F> struct TileRing {
 		float (&sum)[1][1][4], uint32_t brick, int b, int lane, const Rows &rows) {
 		typename F::Scales scales[1];
 		typename F::Codes codes[1];
-		scales[0].template load<FromShared>(true, from_shared(brick + F::BYTES - F::Scales::BYTES), lane);
+		scales[0].template load<FromShared>(true, from_shared(brick + F::SCALES_AT), lane);
 		const int column = b * (F::COLUMNS / GROUP_COLUMNS);
 #pragma unroll
 		for (int q = 0; q < F::QUARTERS; q++) {
-			codes[0].template load<FromShared>(true, from_shared(brick + q * F::Codes::BYTES), lane);
+			codes[0].template load<FromShared>(true, from_shared(brick + F::CODES_AT + q * F::Codes::BYTES), lane);
 #pragma unroll
 			for (int g = 0; g < F::GROUPS; g++) multiply_group<F>(sum, codes, scales, rows, q, g, column);
 		}

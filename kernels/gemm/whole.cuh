@@ -25,6 +25,16 @@ template <class Op, class D, int T, int STAGES_> struct Whole {
 	static constexpr int SCALES = 256, TOKEN_INFO = SCALES + T * 4, SUMS = (TOKEN_INFO + sizeof(TokenInfo) * T + 127) / 128 * 128;
 	static constexpr int RING = (SUMS + T * PITCH * 4 + 1023) / 1024 * 1024, BYTES = RING + STAGES * (ROWS + WEIGHTS);
 	static_assert(BYTES <= 227 * 1024);
+	// A stage's weights come from both blocks, so each frees the stage in both, and early.
+	struct Stages : StageRing<STAGES, RING, ROWS, WEIGHTS> {
+		using Cursor = RingCursor<STAGES>;
+		static constexpr bool RELEASES_EARLY = true;
+
+		__device__ __forceinline__ void release_before(const Cursor &c, bool any) const {
+			mbarrier_arrive_in_pair_if(any, this->empty_before(c));
+		}
+	};
+	using Cursor = typename Stages::Cursor;
 
 	const Op &op;
 	const StreamKArgs<Op> &a;
@@ -32,25 +42,23 @@ template <class Op, class D, int T, int STAGES_> struct Whole {
 	const uint32_t shared;
 	TokenInfo *const tokenInfo;
 	const SlicePlan &plan;
+	const Stages stages;
 
 	__device__ __forceinline__ Whole(const Op &op, const StreamKArgs<Op> &a, char *shared)
 		: op(op), a(a), in(op.activations()), shared(shared_address(shared)),
-		  tokenInfo(reinterpret_cast<TokenInfo *>(shared + TOKEN_INFO)), plan(a.plan) {}
+		  tokenInfo(reinterpret_cast<TokenInfo *>(shared + TOKEN_INFO)), plan(a.plan),
+		  stages{{{this->shared}}} {}
 
-	__device__ __forceinline__ uint32_t full(int s) const { return shared + s * 16; }
-	__device__ __forceinline__ uint32_t empty(int s) const { return full(s) + 8; }
 	// An output tile's sums are stored, and were read.
-	__device__ __forceinline__ uint32_t stored() const { return full(STAGES); }
-	__device__ __forceinline__ uint32_t finished() const { return full(STAGES) + 8; }
-	__device__ __forceinline__ uint32_t rows(int s) const { return shared + RING + s * ROWS; }
-	__device__ __forceinline__ uint32_t weights(int s) const { return shared + RING + STAGES * ROWS + s * WEIGHTS; }
+	__device__ __forceinline__ uint32_t stored() const { return stages.full(STAGES); }
+	__device__ __forceinline__ uint32_t finished() const { return stages.full(STAGES) + 8; }
 
 	__device__ __forceinline__ void start_barriers() const {
 		if (elect_one()) {
 #pragma unroll
 			for (int i = 0; i < STAGES; i++) {
-				mbarrier_init(full(i), 1 + WARP_ARRIVALS);
-				mbarrier_init(empty(i), CONSUMERS / 32 * 2);
+				mbarrier_init(stages.full(i), 1 + WARP_ARRIVALS);
+				mbarrier_init(stages.empty(i), CONSUMERS / 32 * 2);
 			}
 			mbarrier_init(stored(), CONSUMERS / 32 * WARP_ARRIVALS);
 			mbarrier_init(finished(), FINISHERS / 32 * WARP_ARRIVALS);
@@ -102,16 +110,9 @@ template <class Op, class D, int T, int STAGES_> struct Whole {
 	// The last part comes first.
 	__device__ __forceinline__ int first_k_block(const Item &w) const { return begin_of(w, parts_of(w).last); }
 
-	__device__ __forceinline__ void take_stage(const StageCursor<STAGES> &c, int &taken) const {
-		if (taken < STAGES)
-			taken++;
-		else
-			mbarrier_wait(empty(c.at), c.phase ^ 1);
-	}
-
 	__device__ __forceinline__ void produce_activations() const {
 		if (!elect_one()) return;
-		StageCursor<STAGES> c;
+		Cursor c;
 		int taken = 0;
 		const size_t stride = (size_t)(a.rounded.tokens / TOKEN_GROUP) * GROUP_BYTES;
 		Item w;
@@ -122,9 +123,9 @@ template <class Op, class D, int T, int STAGES_> struct Whole {
 			int k = first_k_block(w);
 #pragma unroll 1
 			for (int p = 0; p < plan.kBlocks; p++, c.next()) {
-				take_stage(c, taken);
-				mbarrier_expect(full(c.at), bytes);
-				if (bytes) bulk_copy(EVICT_LAST, rows(c.at), from + k * stride, bytes, full(c.at));
+				stages.take(c, taken);
+				mbarrier_expect(stages.full(c), bytes);
+				if (bytes) bulk_copy(EVICT_LAST, stages.rows(c), from + k * stride, bytes, stages.full(c));
 				if (++k == plan.kBlocks) k = 0;
 			}
 		}
@@ -133,50 +134,41 @@ template <class Op, class D, int T, int STAGES_> struct Whole {
 	__device__ __forceinline__ void produce_weights() const {
 		constexpr int MINE = TILES / 2; // row tiles that this block copies
 		const int lane = threadIdx.x % 32, first = rank() * MINE;
-		StageCursor<STAGES> c;
+		Cursor c;
 		int taken = 0;
 		Item w;
 #pragma unroll 1
 		for (int i = 0; item(i, w); i++) {
 			// Past the last unit any weights serve: results are not stored.
 			const int t = first + lane % MINE, unit = first_unit(w) + t / Op::R;
-			const uint64_t mine = reinterpret_cast<uint64_t>(fragments(op, min(unit, plan.endUnit - 1), t % Op::R));
 			const char *from[MINE];
-#pragma unroll
-			for (int t = 0; t < MINE; t++) from[t] = reinterpret_cast<const char *>(__shfl_sync(~0u, mine, t));
+			tile_addresses(from, fragments(op, min(unit, plan.endUnit - 1), t % Op::R));
 			int k = first_k_block(w);
 #pragma unroll 1
 			for (int p = 0; p < plan.kBlocks; p++, c.next()) {
-				take_stage(c, taken);
+				stages.take(c, taken);
 				const int bytes = min(BLOCK_STEPS, in.cols / MMA_K - k * BLOCK_STEPS) * 512;
-				if (bytes < TILE_BLOCK_BYTES) zero_missing(c.at, bytes);
+				if (bytes < TILE_BLOCK_BYTES) zero_missing<WEIGHTS>(stages.weights(c), bytes, lane);
 				if (elect_one()) {
-					mbarrier_expect(full(c.at), TILES * bytes);
+					mbarrier_expect(stages.full(c), TILES * bytes);
 #pragma unroll
 					for (int t = 0; t < MINE; t++) {
-						const uint32_t to = weights(c.at) + (first + t) * TILE_BLOCK_BYTES;
+						const uint32_t to = stages.weights(c) + (first + t) * TILE_BLOCK_BYTES;
 						const char *const at = from[t] + (size_t)k * TILE_BLOCK_BYTES;
-						bulk_copy_to_pair(EVICT_FIRST, to, at, bytes, full(c.at));
+						bulk_copy_to_pair(EVICT_FIRST, to, at, bytes, stages.full(c));
 					}
 				} else if (WARP_ARRIVALS > 1) {
-					mbarrier_arrive(full(c.at));
+					mbarrier_arrive(stages.full(c));
 				}
 				__syncwarp();
 				if (++k == plan.kBlocks) k = 0;
 			}
 		}
 	}
-	// zero_missing stores zeros for the missing steps of a K block, which has so many bytes of each row tile.
-	__device__ __forceinline__ void zero_missing(int stage, int bytes) const {
-#pragma unroll 1
-		for (int i = threadIdx.x % 32 * 16; i < WEIGHTS; i += 512)
-			if (i % TILE_BLOCK_BYTES >= bytes) store_shared_zeros(weights(stage) + i);
-		__syncwarp();
-	}
 
 	// consume computes the items' sums, and helps to pass those of the block's last item to the op.
 	__device__ __forceinline__ void consume() const {
-		StageCursor<STAGES> c;
+		Cursor c;
 		Item w;
 #pragma unroll 1
 		for (int i = 0; item(i, w); i++) {
@@ -234,46 +226,17 @@ template <class Op, class D, int T, int STAGES_> struct Whole {
 	}
 
 	// multiply computes the sums over the next `count` K blocks, for the smallest supported number of tokens.
-	__device__ __forceinline__ void multiply(float (&sum)[T / 2], int count, StageCursor<STAGES> &c) const {
-		if (plan.tokens <= 128) return multiply_tokens<128>(sum, count, c);
-		if (plan.tokens <= 160) return multiply_tokens<160>(sum, count, c);
-		if (plan.tokens <= 176) return multiply_tokens<176>(sum, count, c);
-		multiply_tokens<T>(sum, count, c);
+	__device__ __forceinline__ void multiply(float (&sum)[T / 2], int count, Cursor &c) const {
+		if (plan.tokens <= 128) return multiply_by<128>(sum, count, c);
+		if (plan.tokens <= 160) return multiply_by<160>(sum, count, c);
+		if (plan.tokens <= 176) return multiply_by<176>(sum, count, c);
+		multiply_by<T>(sum, count, c);
 	}
 	template <int N>
-	__device__ __forceinline__ void multiply_tokens(float (&all)[T / 2], int count, StageCursor<STAGES> &c) const {
-		float(&sum)[N / 2] = reinterpret_cast<float(&)[N / 2]>(all);
-		const uint32_t mine = weights(0) + threadIdx.x / 32 * TILE_BLOCK_BYTES + threadIdx.x % 32 * 16;
-		const uint64_t descriptor = wgmma_descriptor(rows(0));
-		uint4 v[BLOCK_STEPS];
+	__device__ __forceinline__ void multiply_by(float (&sum)[T / 2], int count, Cursor &c) const {
 #pragma unroll
 		for (int e = 0; e < N / 2; e++) sum[e] = 0;
-		wgmma_pin(sum);
-#pragma unroll 1
-		for (int p = 0; p < count; p++) {
-			mbarrier_wait(full(c.at), c.phase);
-#pragma unroll
-			for (int j = 0; j < BLOCK_STEPS; j++) {
-				v[j] = load_shared(mine + c.at * WEIGHTS + j * 512);
-				wgmma_fence();
-				const uint32_t low = (uint32_t)descriptor + c.at * (ROWS / 16) + j * (MMA_K * 2 / 16);
-				wgmma<D, N>(sum, v[j], descriptor & 0xffffffff00000000 | low);
-				wgmma_commit();
-				if (j == 0) {
-					wgmma_wait<1>();
-					release_stage(c, p > 0);
-				} else
-					wgmma_wait<3>();
-			}
-			c.next();
-		}
-		wgmma_wait<0>();
-		wgmma_pin(sum);
-		release_stage(c, true);
-	}
-	// release_stage frees the stage before c, which was read, in both blocks.
-	__device__ __forceinline__ void release_stage(const StageCursor<STAGES> &c, bool any) const {
-		mbarrier_arrive_in_pair_if(any, empty(c.at ? c.at - 1 : STAGES - 1));
+		multiply_elements<D, N>(sum, stages, c, 0, count);
 	}
 
 	static __device__ __forceinline__ void sync_finishers() { named_barrier_sync<FINISHERS>(1); }

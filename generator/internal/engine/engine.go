@@ -30,6 +30,9 @@ type Options struct {
 	Reserve  int // slots past MaxBatch, each for a user that holds none
 	MaxQueue int // sequences of one user that wait for a slot; all users together may queue twice as many
 	Chunk    int // prompt tokens of one prefill step, at most
+	// LongChunk is as in [scheduler.Options]. Of steps with more than Chunk no graph is captured at start, unless
+	// Precapture names it.
+	LongChunk int
 	// Gap is as in [scheduler.Options]. With one, the second step in flight is formed as late as it may be.
 	Gap        time.Duration
 	lead       time.Duration // in tests, in place of the constant of late.go; 0: that

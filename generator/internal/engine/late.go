@@ -8,7 +8,8 @@ import "time"
 
 const (
 	// lead is how long before the end of the step in flight the next one is formed at the latest; a quarter of the step,
-	// if that is longer. Forming and enqueueing it takes a fifth of that.
+	// if that is longer. Forming and enqueueing it takes a fifth of that. While a long prompt alone has a long step, it is
+	// no more: whoever comes then would wait for the next one too.
 	lead = time.Millisecond
 	// leadPart is the part of a step.
 	leadPart = 4
@@ -38,7 +39,11 @@ func (e *Engine) early() time.Duration {
 	}
 	step := e.inFlight[0]
 	takes := e.sched.Expected(step.batch)
-	left := takes - max(e.opts.leastLead(), takes/leadPart)
+	before := e.opts.leastLead()
+	if len(step.batch.Step.Rows) <= e.opts.Chunk {
+		before = max(before, takes/leadPart)
+	}
+	left := takes - before
 	if left <= 0 {
 		return 0
 	}

@@ -83,6 +83,25 @@ func TestNothingIsLateWithOneStepInFlight(t *testing.T) {
 	b.runOn()
 }
 
+// While a step runs that is longer than a chunk, the next one is formed at the last moment, and not when a quarter of the
+// time is left.
+func TestTheStepAfterALongOneIsFormedLast(t *testing.T) {
+	b := withGap(t, time.Second)
+	b.opts.LongChunk = 4 * b.opts.Chunk
+	for rows, want := range map[int]time.Duration{b.opts.Chunk: 15 * time.Minute, b.opts.LongChunk: b.opts.lead} {
+		step := &scheduler.Batch{Prefill: true, Step: kernels.Step{Rows: make([]kernels.Row, rows), Number: 1}}
+		for range 100 {
+			b.sched.Took(step, time.Hour)
+		}
+		b.inFlight = []stepInFlight{{batch: step, enqueued: time.Now()}}
+		if before := time.Hour - b.early(); before < want || before > want+time.Minute {
+			t.Errorf("the step after one of %d rows is formed %v before its end, wants %v", rows, before, want)
+		}
+	}
+	b.inFlight = nil
+	b.runOn()
+}
+
 // Whoever submits while the engine waits gets a row in the step that it forms then.
 func TestLateStepsTakeInWhatComes(t *testing.T) {
 	b := withGap(t, time.Second)

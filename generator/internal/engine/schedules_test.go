@@ -108,6 +108,7 @@ func randomBounds(r *rand.Rand) (Options, device.HostOptions) {
 		o.Gap, o.lead = time.Duration(1+r.IntN(3000))*time.Microsecond, time.Duration(1+r.IntN(100))*time.Microsecond
 	}
 	o.Precapture = []int{}
+	o.LongChunk = r.IntN(5) * o.Chunk // of a prompt that is alone
 	for n := 1; n <= o.Chunk; n += 1 + r.IntN(4) {
 		o.Precapture = append(o.Precapture, n)
 	}

@@ -52,7 +52,8 @@ func (e *Engine) start() error {
 	}
 	o := e.opts
 	e.sched, err = scheduler.New(scheduler.Options{MaxBatch: o.MaxBatch, Reserve: o.Reserve, MaxQueue: o.maxQueued(),
-		Chunk: o.Chunk, Gap: o.Gap, Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, ReservePages: o.ReservePages,
+		Chunk: o.Chunk, LongChunk: o.LongChunk, Gap: o.Gap, Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages,
+		ReservePages: o.ReservePages,
 		RestoreWords: e.memory.RestoreWords(), FirstStep: e.next, InFlight: depth, MaxVerify: o.verifyRows(),
 		PlanDrafts: e.draftPlanner()})
 	if err == nil {
@@ -95,9 +96,9 @@ func (o Options) Lattice() []graphs.Key {
 		counts = graphs.DefaultCounts(o.Chunk)
 	}
 	if o.Embeddings { // its only decode steps are those of heartbeats
-		return graphs.Lattice(counts, o.Chunk, 1)
+		return graphs.Lattice(counts, o.mostPrompt(), 1)
 	}
-	keys := graphs.Lattice(counts, o.Chunk, o.MaxBatch, o.slots())
+	keys := graphs.Lattice(counts, o.mostPrompt(), o.MaxBatch, o.slots())
 	for queries := o.mostQueries(); queries > 1; queries-- {
 		keys = append(keys, graphs.VerifyStep(1, queries))
 	}
@@ -111,13 +112,17 @@ func (o Options) Lattice() []graphs.Key {
 	return keys
 }
 
+// mostPrompt returns the most prompt tokens of a step.
+func (o Options) mostPrompt() int { return max(o.Chunk, o.LongChunk) }
+
 // Prompts returns the most prompts that end in one prefill step, which are its sampled rows.
 func (o Options) Prompts() int { return min(o.MaxBatch, scheduler.MaxPrompts) }
 
 // Geometry returns the step memory that an engine takes; without a guard.
 func (o Options) Geometry() model.Geometry {
-	return model.Geometry{MaxRows: max(o.Chunk, o.slots()), Slots: o.slots(), MaxSamples: max(o.slots(), o.verifyRows()),
-		Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: RingSlots, KVType: o.KVType,
+	return model.Geometry{MaxRows: max(o.mostPrompt(), o.slots()), Slots: o.slots(),
+		MaxSamples: max(o.slots(), o.verifyRows()),
+		Context:    o.Context, PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: RingSlots, KVType: o.KVType,
 		Masks: o.mostQueries(), Drafter: o.drafter(), DraftModel: o.DraftModel, DraftWindow: o.DraftWindow}
 }
 
@@ -187,6 +192,12 @@ func (e *Engine) pass(s device.Stream, k graphs.Key) error {
 // warm runs a prefill and a decode step of padding, so that every op is loaded before it is captured.
 func (e *Engine) warm() error {
 	keys := []graphs.Key{graphs.Prefill(e.opts.Chunk), graphs.Decode(1)}
+	for _, k := range e.opts.Lattice() { // long steps may have kernels of their own
+		if k.Class == graphs.PrefillClass && k.Tokens() > e.opts.Chunk {
+			keys = append(keys, k)
+			break
+		}
+	}
 	if n := e.opts.mostQueries(); n > 1 {
 		keys = append(keys, graphs.VerifyStep(1, n))
 	}

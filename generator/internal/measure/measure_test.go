@@ -59,10 +59,38 @@ func TestOpsMeasuresEveryKind(t *testing.T) {
 	}
 }
 
+// Served passes have the memory of a generator that serves, and follow one of its longest steps.
+func TestOpsAsServed(t *testing.T) {
+	l := loaded(t)
+	l.EngineOptions.LongChunk = 100
+	p := pass{"decode", 2, 40}
+	for _, served := range []bool{false, true} {
+		r, err := newRig(l, []pass{p}, served)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, slots, context, staged := 2, 4, 40, uint64(0)
+		if served {
+			g := l.EngineOptions.Geometry()
+			rows, slots, context, staged = 100, g.Slots, g.Context, 2
+		}
+		if g := r.memory.Geometry; g.MaxRows != rows || g.Slots != slots || g.Context != context || r.staged != staged {
+			t.Errorf("served %v: memory for %d rows, %d sequences of %d tokens after %d steps, wants %d, %d, %d, %d", served,
+				g.MaxRows, g.Slots, g.Context, r.staged, rows, slots, context, staged)
+		}
+		if measured, err := r.measure(p); err != nil || len(measured) != 10 {
+			t.Errorf("served %v: %d rows, %v", served, len(measured), err)
+		}
+		if err := r.close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // The bytes of a pass are the sum of its ops' bytes, and its weights are the model's.
 func TestOpsCosts(t *testing.T) {
 	l := loaded(t)
-	r, err := newRig(l, []pass{{"decode", 2, 40}, {"prefill", 10, 10}})
+	r, err := newRig(l, []pass{{"decode", 2, 40}, {"prefill", 10, 10}}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +126,7 @@ func TestOpsCosts(t *testing.T) {
 func TestOpsPassesAreReal(t *testing.T) {
 	l := loaded(t)
 	h, p := l.Hardware.Device.(*device.Host), pass{"decode", 3, 40}
-	r, err := newRig(l, []pass{p})
+	r, err := newRig(l, []pass{p}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +158,7 @@ func TestOpsPassesAreReal(t *testing.T) {
 func TestOpsOfAPassAreOfItsClass(t *testing.T) {
 	l := loaded(t)
 	passes := []pass{{"decode", 2, 40}, {"prefill", 10, 10}}
-	r, err := newRig(l, passes)
+	r, err := newRig(l, passes, false)
 	if err != nil {
 		t.Fatal(err)
 	}

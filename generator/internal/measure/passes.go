@@ -7,6 +7,9 @@ type Passes struct {
 	Decode  string // batch sizes
 	Prefill string // prompt lengths in tokens
 	Context int    // tokens that each row of a decode pass attends to
+	// Served has the passes run in memory for as many rows, sequences and positions as a generator has that serves, after
+	// one of its longest steps. Otherwise there is memory for what they need.
+	Served bool
 }
 
 // pass is one pass to measure.

@@ -26,8 +26,8 @@ type rig struct {
 	staged  uint64 // descriptors that the device has taken
 }
 
-// newRig allocates the memory that the passes need.
-func newRig(l *assembly.Prepared, passes []pass) (*rig, error) {
+// newRig allocates the memory that the passes need, or as much as a generator has that serves.
+func newRig(l *assembly.Prepared, passes []pass, served bool) (*rig, error) {
 	e := l.EngineOptions
 	g := model.Geometry{Slots: e.MaxBatch, MaxSamples: e.MaxBatch, PageTokens: e.PageTokens, RingSlots: ringSlots,
 		KVType: e.KVType}
@@ -35,13 +35,30 @@ func newRig(l *assembly.Prepared, passes []pass) (*rig, error) {
 		g.MaxRows, g.Context = max(g.MaxRows, p.rows), max(g.Context, p.context)
 		g.Pages = max(g.Pages, p.sequences()*((p.context+g.PageTokens-1)/g.PageTokens))
 	}
+	if s := e.Geometry(); served {
+		g.MaxRows, g.Slots, g.MaxSamples, g.Context = s.MaxRows, s.Slots, s.MaxSamples, s.Context
+	}
 	r := &rig{dev: l.Hardware.Device, model: l.Model, prompts: e.Prompts()}
 	var err error
 	if r.stream, err = r.dev.NewStream(); err != nil {
 		return nil, err
 	}
-	r.memory, err = l.Model.NewStepMemory(r.dev, g)
-	return r, err
+	if r.memory, err = l.Model.NewStepMemory(r.dev, g); err != nil || !served {
+		return r, err
+	}
+	return r, r.longest(max(e.Chunk, e.LongChunk))
+}
+
+// longest runs a prefill pass of so many padding rows, as an engine does at its start.
+func (r *rig) longest(rows int) error {
+	if err := r.write(kernels.Step{}); err != nil {
+		return err
+	}
+	ops, err := r.ops(pass{phase: "prefill", rows: rows})
+	if err != nil {
+		return err
+	}
+	return r.run(ops)
 }
 
 // recorder is a stream that records launches and runs nothing.

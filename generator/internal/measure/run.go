@@ -13,11 +13,12 @@ func Run(o config.Options, ops Passes, version string) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	passes, err := ops.passes(l.EngineOptions.Chunk, l.EngineOptions.MaxBatch, l.EngineOptions.Context)
+	e := l.EngineOptions
+	passes, err := ops.passes(max(e.Chunk, e.LongChunk), e.MaxBatch, e.Context)
 	if err != nil {
 		return nil, err
 	}
-	r, err := newRig(&l, passes)
+	r, err := newRig(&l, passes, ops.Served)
 	if err != nil {
 		return nil, err
 	}

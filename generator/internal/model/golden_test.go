@@ -122,7 +122,7 @@ func (r *runner) begin(generation int) {
 	init, pages := kernels.Step{Inits: []kernels.Init{{Generation: int32(generation)}}}, r.m.Config.Context/16
 	for i := range pages {
 		init.Pages = append(init.Pages, kernels.PageEntry{Index: int32(i), Page: int32(pages - i)})
-		if len(init.Pages) == r.memory.MaxRows {
+		if len(init.Pages) == kernels.MaxMoves {
 			r.step(init, model.Shape{Rows: 1})
 			init = kernels.Step{}
 		}

@@ -72,7 +72,7 @@ func (p Planner) HostCacheCut(s Sizes) []string {
 func (p Planner) smallerHostCache(s Sizes, budget int64) string {
 	serves := func(mib int64) bool {
 		p.Options.HostCache = mib << 20
-		return p.size(s.context, s.batch, budget).Serves()
+		return p.afforded(s.context, s.batch, budget).Serves()
 	}
 	if s.hostCacheHere == 0 || !serves(0) {
 		return ""

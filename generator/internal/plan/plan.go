@@ -255,34 +255,12 @@ const batchTokens = 256
 func (p Planner) defaultBatch(context int, budget int64) int {
 	batch := p.Profile.maxBatch
 	for ; batch > p.Profile.minBatch; batch -= 64 {
-		s := p.size(context, batch, budget)
+		s := p.afforded(context, batch, budget)
 		if s.Pages >= int64(batch)*min(s.longest, batchTokens/pageTokens) {
 			break
 		}
 	}
 	return max(batch, p.Profile.minBatch)
-}
-
-// chunk returns the most prompt tokens of a step, at most the tokens of all sequences.
-func (p Planner) chunk(context, batch int) int {
-	chunk := p.Profile.chunk
-	if p.Profile.kind == GPUProfile.kind && (p.Config.Experts != nil || p.Config.Embedding != nil) {
-		chunk = largeChunk
-	}
-	if p.Config.Embedding != nil && p.Config.Experts == nil && p.Config.Latent == nil && !p.quantised() {
-		chunk = max(chunk, p.Profile.longChunk)
-	}
-	return min(chunk, context*batch)
-}
-
-// quantised reports whether a matrix is in a quantised format.
-func (p Planner) quantised() bool {
-	for _, f := range p.Formats {
-		if f.Quantised() {
-			return true
-		}
-	}
-	return false
 }
 
 // gap returns the engine's Gap.
@@ -303,7 +281,7 @@ func (p Planner) Plan(budget int64) (Sizes, engine.Options, error) {
 	if err != nil {
 		return Sizes{}, engine.Options{}, err
 	}
-	s := p.size(context, batch, budget)
+	p, s := p.affordLong(context, batch, budget)
 	o := p.engineOptions(context, batch)
 	o.Reserve, o.Pages, o.ReservePages, o.HostCache = int(s.reserve), int(s.Pages), int(s.kept), s.HostCache
 	o.GraphMemory = s.Graphs / p.together()
@@ -317,7 +295,8 @@ func (p Planner) Plan(budget int64) (Sizes, engine.Options, error) {
 func (p Planner) engineOptions(context, batch int) engine.Options {
 	draft, drafter := p.draftOptions()
 	return engine.Options{Context: context, MaxBatch: batch, Reserve: reserveSlots(batch), MaxQueue: cmp.Or(p.Options.MaxQueue, protocol.MaxQueue),
-		Chunk: p.chunk(context, batch), Gap: p.gap(), PageTokens: pageTokens, KVType: p.Profile.kvType,
+		Chunk: p.chunk(context, batch), LongChunk: p.longChunk(context, batch), Gap: p.gap(), PageTokens: pageTokens,
+		KVType:     p.Profile.kvType,
 		Precapture: p.Options.Precapture, CacheScope: cacheScopes[p.Options.CacheScope],
 		MaxGraphs: p.Options.MaxGraphs, NoRoller: p.Options.Roller == "off", Embeddings: p.Config.Embedding != nil,
 		Draft: draft, DraftModel: drafter, DraftTokens: p.Options.DraftTokens,
@@ -349,7 +328,7 @@ func (p Planner) fits(s Sizes, budget int64) error {
 // advice says which setting to lower so that one sequence fits.
 func (p Planner) advice(s Sizes, budget int64) string {
 	serves := func(batch int) func(context int) bool {
-		return func(context int) bool { return p.size(context, batch, budget).Serves() }
+		return func(context int) bool { return p.afforded(context, batch, budget).Serves() }
 	}
 	if n := p.smallerHostCache(s, budget); n != "" {
 		return "lower --host-cache to " + n

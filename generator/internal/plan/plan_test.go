@@ -149,45 +149,6 @@ func TestPlanGap(t *testing.T) {
 	}
 }
 
-// A step has at most the tokens of all sequences, and no larger graph is captured.
-func TestPlanChunk(t *testing.T) {
-	c := model.Config{Layers: 2, Hidden: 64, Inner: 128, Heads: 2, KVHeads: 1, HeadDim: 32, Vocab: 100, Context: 4096}
-	most := 0
-	for _, test := range []struct{ batch, context, want int }{{1, 16, 16}, {3, 20, 60}, {2, 4096, 416}} {
-		s, o, err := Planner{Config: c, Profile: GPUProfile,
-			Options: config.Options{MaxBatch: test.batch, MaxSeqLen: test.context, MaxGraphs: 1000}}.Plan(1 << 40)
-		if err != nil || o.Chunk != test.want || s.StartGraphs <= most {
-			t.Errorf("%d sequences of %d tokens: steps of %d, %d graphs, %v, wants %d",
-				test.batch, test.context, o.Chunk, s.StartGraphs, err, test.want)
-		}
-		most = s.StartGraphs
-	}
-}
-
-// On a GPU a step of a model with experts, or for embeddings, has more, and on Hopper one of a dense model for embeddings
-// in 16 bits.
-func TestPlanLargeChunk(t *testing.T) {
-	hopper, ada := GPUProfile.On(9, 0), GPUProfile.On(8, 9)
-	for _, test := range []struct {
-		profile Profile
-		c       model.Config
-		format  kernels.DType
-		want    int
-	}{{GPUProfile, model.Config{}, kernels.BF16, 416}, {GPUProfile, model.Config{Experts: &model.Experts{}}, kernels.BF16, 832},
-		{GPUProfile, model.Config{Embedding: &model.Embedding{}}, kernels.BF16, 832},
-		{HostProfile, model.Config{Experts: &model.Experts{}}, kernels.BF16, 64}, {ada, model.Config{}, kernels.F16, 416},
-		{hopper, model.Config{}, kernels.F16, 416}, {hopper, model.Config{}, kernels.Q4_0, 416},
-		{hopper, model.Config{Embedding: &model.Embedding{}}, kernels.Q4_0, 832},
-		{hopper, model.Config{Embedding: &model.Embedding{}}, kernels.BF16, hopperChunk},
-		{hopper, model.Config{Experts: &model.Experts{}}, kernels.BF16, 832},
-		{hopper, model.Config{Latent: &model.Latent{}}, kernels.BF16, 416}} {
-		p := Planner{Config: test.c, Profile: test.profile, Formats: map[string]kernels.DType{"a": kernels.BF16, "b": test.format}}
-		if got := p.chunk(4096, 2); got != test.want {
-			t.Errorf("%s, %v in %v: %d, wants %d", test.profile.kind, test.c, test.format, got, test.want)
-		}
-	}
-}
-
 // A plan never exceeds its budget, and a larger budget never serves less.
 func TestPlanKeepsTheBudget(t *testing.T) {
 	for _, c := range []model.Config{qwen, phi} {

@@ -15,7 +15,7 @@ type Profile struct {
 	minBatch    int           // sequences: the default batch, and what memory does not lower it below
 	maxBatch    int           // the default batch, where the KV pool is large enough for it
 	chunk       int           // prompt tokens of one step
-	longChunk   int           // the same of a dense model for embeddings in 16 bits, if it is more
+	longChunk   int           // the same of a dense model in 16 bits, if it is for embeddings or a prompt is alone; 0: none
 	gap         time.Duration // of --token-gap
 	graphMemory int64         // bytes
 	kvType      kernels.DType
@@ -42,9 +42,9 @@ var HostProfile = Profile{kind: "host", minBatch: 64, maxBatch: 64, chunk: 64, g
 // of 208 rows are what 132 SMs divide evenly (kernels/notes/stream_k.md).
 const largeChunk = 832
 
-// hopperChunk is the chunk on Hopper of a dense model for embeddings in 16 bits: eight token tiles of the products of long
-// prompts, which 66 pairs of SMs divide best. A model that generates keeps fewer: memory for so many rows made its steps
-// of 1 to 8 rows slower, and bursts of short prompts waited for one long step (kernels/notes/stream_k.md).
+// hopperChunk is the chunk on Hopper of a dense model for embeddings in 16 bits, and that of a prompt which is alone in
+// one that generates: eight token tiles of the products of long prompts, which 66 pairs of SMs divide best; half as many
+// take one round of them (kernels/notes/stream_k.md). In a burst others would wait for so long a step.
 const hopperChunk = 1536
 
 // On returns the profile of a GPU of a compute capability.

@@ -118,9 +118,9 @@ func NewReport(p Planner, name string, vram int64) (Report, error) {
 		r.Advice = err.Error()
 	}
 	if vram > 0 {
-		r.LargestBatch = largest(4096, func(batch int) bool { return p.size(s.context, batch, budget).full() })
+		r.LargestBatch = largest(4096, func(batch int) bool { return p.afforded(s.context, batch, budget).full() })
 		r.LongestContext = largest(p.Config.Context,
-			func(context int) bool { return p.size(context, s.batch, budget).full() })
+			func(context int) bool { return p.afforded(context, s.batch, budget).full() })
 	}
 	return r, err
 }

@@ -9,12 +9,18 @@ package scheduler
 // empty, and hold all of them up. So the sequences of a burst wait longer for their second tokens: several whole chunks
 // come in a row. It ends with the prompts that were there when it began. A name of a user takes part with prompts of
 // its own, so nobody else's tokens wait longer.
+//
+// A prompt that is alone, while nobody else runs or waits, has longer steps, which take less time a token. Whoever comes
+// meanwhile waits for the one that runs. So only as long a step is formed as is expected to end within a few gaps, and
+// when others are there, the rest of the prompt has chunks like theirs.
 
 const (
 	// leastBurst is the number of prompts that make a burst.
 	leastBurst = 4
 	// burstGaps is the gap in a burst, in gaps.
 	burstGaps = 10
+	// aloneGaps is how long a step of a prompt that is alone may take, in gaps.
+	aloneGaps = 2
 	// margin is the part of the gap that is left for steps that take longer than expected.
 	margin = 1.0 / 16
 )
@@ -117,7 +123,10 @@ func (s *Scheduler) promptCost(rows int, d demand) float64 {
 // chunk returns how many rows the next prefill step may have. If others wait for their next tokens, it is the most that
 // the budget has room for; what is left of the prompts is divided evenly among steps, so that no small one remains.
 func (s *Scheduler) chunk(d demand) int {
-	if s.Gap == 0 || d.next == 0 {
+	switch {
+	case s.alone(d):
+		return s.longChunk(d)
+	case s.Gap == 0 || d.next == 0:
 		return s.Chunk
 	}
 	rows, budget := s.Chunk, s.budget(d)-s.since
@@ -125,6 +134,24 @@ func (s *Scheduler) chunk(d demand) int {
 	}
 	steps := (d.tokens + rows - 1) / rows
 	return min(rows, grain*grains((d.tokens+steps-1)/steps))
+}
+
+// alone reports whether one sequence, with more of its prompt than a chunk, is all that there is.
+func (s *Scheduler) alone(d demand) bool {
+	return d.tokens > s.Chunk && s.Running() == 1 && s.root.queued == 0
+}
+
+// longChunk returns how many rows the next step of a prompt that is alone has: LongChunk or a half of it, a quarter and so
+// on, of which its kernels have whole tiles, if the prompt has as many left; otherwise Chunk. A step whose time cannot be
+// told yet is not tried.
+func (s *Scheduler) longChunk(d demand) int {
+	for rows := s.LongChunk; rows > s.Chunk; rows /= 2 {
+		cost := s.promptCost(rows, d)
+		if rows <= d.tokens && (s.Gap == 0 || cost > 0 && cost <= aloneGaps*float64(s.Gap)) {
+			return rows
+		}
+	}
+	return s.Chunk
 }
 
 // note counts the time expected of a step that was formed: what prefill steps take since the last decode step.

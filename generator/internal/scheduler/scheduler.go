@@ -31,6 +31,7 @@ type Options struct {
 	Reserve    int // slots past MaxBatch, each for a user that holds none
 	MaxQueue   int // sequences that wait
 	Chunk      int // prompt tokens of one prefill step
+	LongChunk  int // the same of a step in which one prompt is alone (pace.go); at most Chunk: there is no difference
 	Context    int // tokens of a sequence at most
 	PageTokens int // tokens a KV page holds
 	Pages      int // KV pages; without those of the reserve, at least enough for the longest sequence
@@ -150,17 +151,20 @@ func New(o Options) (*Scheduler, error) {
 	slots := o.MaxBatch + o.Reserve
 	s := &Scheduler{Options: o, pages: kv.New(o.Pages, o.PageTokens), holders: make([]*share, o.Pages+1),
 		generations: make([]int32, slots), number: o.FirstStep, completed: o.FirstStep, batches: o.newBatches(),
-		costs: newCosts(o.Chunk, slots)}
+		costs: newCosts(o.mostPrompt(), slots)}
 	for i := range slots {
 		s.freeSlots = append(s.freeSlots, int32(slots-1-i))
 	}
 	return s, nil
 }
 
+// mostPrompt returns the most prompt tokens of a step.
+func (o Options) mostPrompt() int { return max(o.Chunk, o.LongChunk) }
+
 // newBatches returns batches with memory for the largest steps, so that forming one allocates nothing.
 func (o Options) newBatches() []Batch {
 	slots := o.MaxBatch + o.Reserve
-	rows := max(o.Chunk, slots, o.MaxVerify)
+	rows := max(o.mostPrompt(), slots, o.MaxVerify)
 	all := make([]Batch, o.InFlight)
 	for i := range all {
 		all[i] = Batch{Step: kernels.Step{Rows: make([]kernels.Row, 0, rows),

@@ -99,7 +99,11 @@ func (s *Scheduler) prefill(b *Batch, chunk int) {
 			q.heldBack = s.rounds
 			continue
 		}
-		s.addPrompt(b, q, chunk-len(b.Step.Rows))
+		rows := chunk - len(b.Step.Rows)
+		if q.Sampling.Masked && !q.allowed { // the last row waits for the mask
+			rows = min(rows, len(q.Prompt)-q.prefilled-1)
+		}
+		s.addPrompt(b, q, rows)
 	}
 	b.Prefill = len(b.Step.Rows) > 0
 }

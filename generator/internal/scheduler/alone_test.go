@@ -1,0 +1,204 @@
+package scheduler
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// h100 has how long a prefill step of so many rows takes, by kernels/notes/stream_k.md, in a row.
+func h100(rows int) time.Duration {
+	times := [][2]float64{{1, 4.6}, {208, 5.9}, {416, 10.5}, {768, 18.1}, {1000, 26}, {1536, 33.9}}
+	return milli(between(times, float64(rows)))
+}
+
+// withLongSteps returns a scheduler of steps with up to 416 prompt tokens, or 1,536 of a prompt that is alone.
+func withLongSteps(t *testing.T, gap time.Duration, change func(*Options)) *Scheduler {
+	o := Options{MaxBatch: 64, MaxQueue: 1000, Chunk: 416, LongChunk: 1536, Context: 8192, PageTokens: 16, Pages: 64 * 256,
+		InFlight: 2, Gap: gap}
+	if change != nil {
+		change(&o)
+	}
+	return mustNew(t, o)
+}
+
+// prefill runs steps until q has its first token, and returns the rows of those with prompt tokens.
+func prefill(s *Scheduler, q *Sequence) (rows []int) {
+	for q.sampled == 0 {
+		b := s.Next()
+		if b.Prefill {
+			rows = append(rows, len(b.Step.Rows))
+			s.Took(b, h100(len(b.Step.Rows)))
+		} else {
+			s.Took(b, milli(5))
+		}
+		s.Complete(b.Step.Number)
+	}
+	return rows
+}
+
+// alone returns the rows of the steps of the last of several prompts of 4,000 tokens, each alone.
+func alone(t *testing.T, gap time.Duration) (rows []int) {
+	s := withLongSteps(t, gap, nil)
+	for range 4 { // to learn
+		q := &Sequence{Prompt: prompt(4000), MaxTokens: 1, ReadOnly: true}
+		if err := s.Add(q); err != nil {
+			t.Fatal(err)
+		}
+		rows = prefill(s, q)
+		s.Remove(q)
+	}
+	return rows
+}
+
+// A prompt that is alone has long steps of whole tiles, as far as they are expected to end within two gaps.
+func TestAPromptAloneHasLongSteps(t *testing.T) {
+	for _, c := range []struct {
+		gap  float64
+		want []int
+	}{{0, []int{1536, 1536, 768, 160}}, {20, []int{1536, 1536, 768, 160}}, {10, []int{768, 768, 768, 768, 768, 160}},
+		{6, []int{416, 416, 416, 416, 416, 416, 416, 416, 416, 256}}} {
+		if got := alone(t, milli(c.gap)); !slices.Equal(got, c.want) {
+			t.Errorf("a gap of %v ms: steps of %v rows, wants %v", c.gap, got, c.want)
+		}
+	}
+}
+
+// A step whose time cannot be told is not tried: its device may be slow.
+func TestALongStepIsExpectedFirst(t *testing.T) {
+	s := withLongSteps(t, milli(20), nil)
+	q := &Sequence{Prompt: prompt(4000), MaxTokens: 1}
+	if err := s.Add(q); err != nil {
+		t.Fatal(err)
+	}
+	if got := prefill(s, q); got[0] != 416 || slices.Max(got) != 1536 {
+		t.Errorf("the first prompt has steps of %v rows, wants 416 before longer ones", got)
+	}
+}
+
+// The last row of a prompt, which is sampled, waits for its mask in a long step too.
+func TestALongStepWaitsForTheMask(t *testing.T) {
+	for _, tokens := range []int{768, 1536, 1537, 2304} {
+		s := withLongSteps(t, 0, nil)
+		q := &Sequence{Prompt: prompt(tokens), MaxTokens: 1}
+		q.Sampling.Masked = true
+		if err := s.Add(q); err != nil {
+			t.Fatal(err)
+		}
+		for b := s.Next(); b != nil; b = s.Next() {
+			if len(b.Sampled) > 0 {
+				t.Fatalf("a prompt of %d tokens is sampled without a mask, in a step of %d rows", tokens, len(b.Step.Rows))
+			}
+			s.Complete(b.Step.Number)
+		}
+		if q.Allow(nil); len(prefill(s, q)) != 1 {
+			t.Errorf("a prompt of %d tokens does not end in one step once the mask is there", tokens)
+		}
+	}
+}
+
+// Where others run or wait, no step is longer than usual.
+func TestNoLongStepsBesideOthers(t *testing.T) {
+	runs := func(s *Scheduler, masked bool) {
+		q := &Sequence{Prompt: prompt(16), MaxTokens: 1000}
+		q.Sampling.Masked = masked
+		s.Add(q)
+		q.Allow(nil)
+		prefill(s, q)
+	}
+	for name, add := range map[string]func(s *Scheduler, q *Sequence){
+		"a sequence that runs":               func(s *Scheduler, q *Sequence) { runs(s, false); s.Add(q) },
+		"a sequence that waits for its mask": func(s *Scheduler, q *Sequence) { runs(s, true); s.Add(q) },
+		"another prompt": func(s *Scheduler, q *Sequence) {
+			s.Add(&Sequence{Prompt: prompt(6000), MaxTokens: 8})
+			s.Add(q)
+		},
+		"a prompt in the queue": func(s *Scheduler, q *Sequence) {
+			s.MaxBatch, s.freeSlots = 1, s.freeSlots[:1]
+			s.Add(q)
+			s.Add(&Sequence{Prompt: prompt(6000), MaxTokens: 8})
+		},
+	} {
+		for _, gap := range []float64{0, 20} {
+			s := withLongSteps(t, milli(gap), nil)
+			for _, rows := range []int{16, 416, 768, 1536} { // their times are known
+				s.costs.tookPrompt(rows, rows*rows/2, float64(h100(rows)))
+			}
+			q := &Sequence{Prompt: prompt(4000), MaxTokens: 8}
+			add(s, q)
+			if got := prefill(s, q); len(got) == 0 || slices.Max(got) > 416 {
+				t.Errorf("%s, a gap of %v: steps of %v rows", name, gap, got)
+			}
+		}
+	}
+}
+
+// Whoever comes while a long step runs waits for its end, and the rest of the long prompt holds up nobody longer than the
+// gap allows.
+func TestALongStepHoldsUpWhoComesForTwoGaps(t *testing.T) {
+	const gap = 20
+	c := newClocked(t, h200, milli(gap))
+	c.s = withLongSteps(t, milli(gap), nil)
+	var short []arrival
+	for i := range 40 {
+		at := milli(1000 * float64(i))
+		c.arrive = append(c.arrive, arrival{at, &Sequence{Prompt: prompt(7000), MaxTokens: 2, ReadOnly: true}})
+		short = append(short, arrival{at + milli(5+3.1*float64(i)),
+			&Sequence{Prompt: prompt(16), MaxTokens: 20, ReadOnly: true, Connection: 1}})
+		c.arrive = append(c.arrive, short[i])
+	}
+	c.run(time.Hour)
+	var waits []time.Duration
+	for _, a := range short[3:] { // by then the times of steps are known
+		waits = append(waits, c.tokens[a.q][0]-a.at)
+		if gaps := c.gaps([]*Sequence{a.q}); gaps[len(gaps)-1] > milli(gap+1) {
+			t.Errorf("it waits for %v between two tokens", gaps[len(gaps)-1])
+		}
+	}
+	slices.Sort(waits)
+	worst, least := waits[len(waits)-1], waits[0]
+	t.Logf("short prompts have their first tokens after %v to %v, P50 %v", least, worst, quantile(waits, 0.5))
+	// The step that runs, the time before its end at which the next one is formed, and a chunk with the prompt in it.
+	if worst > milli(aloneGaps*gap+2+13) || worst < milli(gap) {
+		t.Errorf("a short prompt waits for %v", worst)
+	}
+}
+
+// Bursts of short prompts have the steps that they have without.
+func TestBurstsHaveNoLongSteps(t *testing.T) {
+	for _, length := range []int{16, 400, 1000} {
+		times := func(long int) (first []time.Duration) {
+			c := newClocked(t, h200, milli(20))
+			c.s = withLongSteps(t, milli(20), func(o *Options) { o.LongChunk = long })
+			var all []*Sequence
+			for range 3 {
+				c.now += time.Second
+				all = nil
+				for i := range 64 {
+					q := &Sequence{Prompt: prompt(length), MaxTokens: 8, ReadOnly: true}
+					all = append(all, q)
+					c.arrive = append(c.arrive, arrival{c.now + time.Duration(i)*15*time.Microsecond, q})
+				}
+				begin := c.now
+				c.run(time.Hour)
+				first = nil
+				for _, q := range all {
+					first = append(first, c.tokens[q][0]-begin)
+				}
+			}
+			slices.Sort(first)
+			return first
+		}
+		long, short := times(1536), times(0)
+		for _, part := range []float64{0.5, 1} {
+			// The first of them is alone for a moment.
+			if a, b := quantile(long, part), quantile(short, part); a > b+milli(aloneGaps*20) {
+				t.Errorf("64 prompts of %d: %v of them have their first tokens after %v, without long steps %v", length,
+					part, a, b)
+			}
+		}
+		if length <= 416 && !slices.Equal(long, short) {
+			t.Errorf("64 prompts of %d have other steps", length)
+		}
+	}
+}
