@@ -141,7 +141,7 @@ type KV struct {
 	// HostBytes is the most that the host tier may take; it grows to that after the start.
 	HostBytes int64 `msgpack:"host_bytes,omitempty" json:"host_bytes"`
 	// Stored and Loaded count pages copied to the host tier and back since the start; MovedOut and MovedIn count
-	// requests whose pages were.
+	// requests that moved there and back with all their pages.
 	Stored   uint64 `msgpack:"stored,omitempty" json:"stored"`
 	Loaded   uint64 `msgpack:"loaded,omitempty" json:"loaded"`
 	MovedOut uint64 `msgpack:"moved_out,omitempty" json:"moved_out"`

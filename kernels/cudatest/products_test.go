@@ -13,14 +13,19 @@ import (
 	"reel.internal/reel/kernels/device"
 )
 
-// matrix returns a random [rows][cols] weight on host and GPU, with values of about 1/sqrt(cols).
+// matrix returns a random [rows][cols] weight on host and GPU, with values of about 1/sqrt(cols). The host has bfloat16
+// values in float32: with weights in bfloat16 it rounds activations at other places than kernels do.
 func (b *both) matrix(t kernels.DType, rows, cols int) [2]kernels.Weight {
 	b.t.Helper()
 	data := b.elements(t, rows*cols, 1/math.Sqrt(float64(cols)))
 	var w [2]kernels.Weight
 	for on, d := range b.devices {
+		dtype, data := t, slices.Clone(data)
+		if on == 0 && t == kernels.BF16 {
+			dtype, data = kernels.F32, bytesOf(asFloat32(t, data))
+		}
 		var err error
-		w[on], err = kernels.LoadWeight(d, t, rows, cols, slices.Clone(data))
+		w[on], err = kernels.LoadWeight(d, dtype, rows, cols, data)
 		b.must(err)
 		b.t.Cleanup(func() { b.must(d.Free(w[on].Data)) })
 	}

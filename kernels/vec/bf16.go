@@ -98,7 +98,7 @@ func leastExponent(x []uint16) int {
 // products can be a denormal: all are multiples of 2^-14 of the numbers' powers of two, and that is 2^-126.
 const exactExponents = 2*127 - 126 + 14
 
-// dotBF16Go returns the dot product of w and x, whose values are wide and whose least exponent is least. A product of two
+// dotBF16Go returns the dot product of w and x. wide has x in float32, and least is its leastExponent. A product of two
 // numbers of 8 bits is exact in float32 if it is neither a denormal nor too large, and then a fused multiply-add is a
 // product and a sum. If a number is so small that this is not sure, or a sum so large, fusedDot computes all again.
 func dotBF16Go(w []byte, x []uint16, wide []float32, least int) float32 {

@@ -57,7 +57,7 @@ func writeStatus(w io.Writer, s *client.Status, stranger string) error {
 		limitRows(s), chatRows(s)))
 }
 
-// stateRows say what the generator does, what failed, and whose socket it is.
+// stateRows say what the generator does and what failed, and name a stranger that serves the socket.
 func stateRows(s *client.Status, stranger string) [][2]string {
 	state := s.State
 	if s.Progress < 1 {
