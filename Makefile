@@ -78,7 +78,7 @@ cuda: all kernels ## build bin/reel-generator-cuda, which serves on NVIDIA GPUs,
 	@$(WITHCUDA) $(BUILD) -tags cuda -o '$(BIN)/reel-generator-cuda' ./generator
 
 # Kernels that take their time, and such that besides do not wait for the ones
-# before them: tests show by them that no kernel reads what is not there yet. Only
+# before them, or take tagged values without their tags: tests show by them that no kernel reads what is not there yet. Only
 # GPUs of 9.0 and later let a kernel begin before the one before it has ended. And
 # attention without one of its barriers, which racecheck must find, and kernels whose
 # barriers it follows.
@@ -88,6 +88,8 @@ late-kernels:
 		OUTPUT=.build/cuda/late/kernels.fatbin DEFINES=-DREEL_LATE
 	@$(WITHCUDA) $(MAKE) -f kernels/cuda/Makefile TARGETS='sm_90a compute_90' OBJECTS=.build/cuda/unwaited \
 		OUTPUT=.build/cuda/unwaited/kernels.fatbin DEFINES='-DREEL_LATE -DREEL_NO_WAIT'
+	@$(WITHCUDA) $(MAKE) -f kernels/cuda/Makefile TARGETS='sm_90a compute_90' OBJECTS=.build/cuda/untagged \
+		OUTPUT=.build/cuda/untagged/kernels.fatbin DEFINES='-DREEL_LATE -DREEL_NO_TAGS'
 	@$(WITHCUDA) $(MAKE) -f kernels/cuda/Makefile TARGETS='sm_90a compute_90' OBJECTS=.build/cuda/racing \
 		OUTPUT=.build/cuda/racing/kernels.fatbin SOURCES=kernels/attend.cu DEFINES=-DREEL_RACE
 	@$(WITHCUDA) $(MAKE) -f kernels/cuda/Makefile TARGETS='sm_90a compute_90' OBJECTS=.build/cuda/lanes \

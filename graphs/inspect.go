@@ -85,17 +85,21 @@ type auditor struct {
 
 	mu     sync.Mutex
 	report Report
+	lost   bool                    // whether an op was left out, so that those after it may wait for ever
 	own    map[device.CallKind]int // expected calls of the auditor itself
 }
 
 // Launch runs op and waits for it, so that op's calls can be told from the pass's. It
-// does not run an op with memory of another device, which would lose the device.
+// does not run an op with memory of another device, which would lose the device, nor those after it.
 func (a *auditor) Launch(op device.Op) error {
 	a.mu.Lock()
 	a.report.Ops = append(a.report.Ops, OpReport{Kernel: op.Kernel()})
 	a.own = map[device.CallKind]int{device.CallLaunch: a.ranks, device.CallSynchronize: a.ranks}
 	a.mu.Unlock()
 	if a.foreign(reflect.ValueOf(op), op.Kernel()) {
+		a.lost = true
+	}
+	if a.lost {
 		return nil
 	}
 	if err := a.Stream.Launch(op); err != nil {

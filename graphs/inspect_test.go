@@ -107,6 +107,31 @@ func TestInspectNamesTheOpAtFault(t *testing.T) {
 	}
 }
 
+// After an op that cannot run nothing does: on a GPU an op may wait for values of the one before for ever.
+func TestInspectRunsNothingAfterAnOpLeftOut(t *testing.T) {
+	r := newRig(t, device.HostOptions{}, Options{})
+	other := device.NewHost(device.HostOptions{})
+	defer other.Close()
+	for range 9 { // so that no other device has a buffer of the foreign one's number
+		_, _ = other.Alloc(8)
+	}
+	foreign, _ := other.Alloc(8)
+	ran := 0
+	report, err := Inspect(r.h, r.s, func(s device.Stream, _ Key) error {
+		return errors.Join(s.Launch(countOp{&ran}), s.Launch(noteOp{foreign, 1}), s.Launch(countOp{&ran}))
+	}, Decode(1))
+	if err != nil || ran != 1 || len(report.Ops) != 3 {
+		t.Errorf("%d ops ran before and after one with foreign memory, %d are reported: %v", ran, len(report.Ops), err)
+	}
+}
+
+// countOp counts how often it runs.
+type countOp struct{ ran *int }
+
+func (countOp) Kernel() string      { return "count" }
+func (countOp) Check() error        { return nil }
+func (o countOp) Host(*device.Host) { *o.ran++ }
+
 // end ends a capture, which is empty.
 func end(s device.Stream) error {
 	if _, err := s.EndCapture(); !errors.Is(err, device.ErrEmptyCapture) {

@@ -38,8 +38,13 @@ var arguments = []argument{
 	{cpp: "CodesArgs<GateUp>", mirror: codesArgs[gateUpArgs]{}, rename: "atOnce:at_once"},
 	{cpp: "CodesArgs<Head>", mirror: codesArgs[headArgs]{}, rename: "atOnce:at_once"},
 	{cpp: "CodesArgs<Projection>", mirror: codesArgs[projectionArgs]{}, rename: "atOnce:at_once"},
+	{cpp: "CodesArgs<Tagged<GateUp>>", mirror: codesArgs[taggedArgs[gateUpArgs]]{}, rename: "atOnce:at_once"},
+	{cpp: "CodesArgs<Tagged<Head>>", mirror: codesArgs[taggedArgs[headArgs]]{}, rename: "atOnce:at_once"},
+	{cpp: "CodesArgs<Tagged<Projection>>", mirror: codesArgs[taggedArgs[projectionArgs]]{}, rename: "atOnce:at_once"},
+	{cpp: "CodesArgs<Tagged<QKVApart>>", mirror: codesArgs[taggedArgs[qkvArgs]]{}, rename: "atOnce:at_once"},
 	{cpp: "CodesHandover", mirror: codesHandoverArgs{}, rename: "atOnce:at_once"},
 	{cpp: "CodesArgs<QKV>", mirror: codesArgs[qkvArgs]{}, rename: "atOnce:at_once"},
+	{cpp: "ChoiceArgs", mirror: choiceArgs{}},
 	{cpp: "ChooseArgs", mirror: chooseArgs{}},
 	{cpp: "CopyPageArgs", mirror: copyPageArgs{}},
 	{cpp: "CaptureArgs", mirror: captureArgs{}},
@@ -55,6 +60,7 @@ var arguments = []argument{
 	{cpp: "ExpertSumArgs", mirror: expertSumArgs{}},
 	{cpp: "ExpertSumSpreadArgs", mirror: expertSumSpreadArgs{}},
 	{cpp: "FillArgs", mirror: fillArgs{}},
+	{cpp: "EmbedTaggedArgs", mirror: embedTaggedArgs{}},
 	{cpp: "GateUpArgs", mirror: gateUpArgs{}},
 	{cpp: "GatherArgs", mirror: gatherArgs{}},
 	{cpp: "GivenArgs", mirror: givenArgs{}, rename: "t:T"},
@@ -105,6 +111,16 @@ var arguments = []argument{
 	{cpp: "StreamKArgs<GateUp>", mirror: streamKArgs[gateUpArgs]{}},
 	{cpp: "StreamKArgs<Projection>", mirror: streamKArgs[projectionArgs]{}},
 	{cpp: "StreamKArgs<QKV>", mirror: streamKArgs[qkvArgs]{}},
+	{cpp: "TaggedArgs<GateUp>", mirror: taggedArgs[gateUpArgs]{}},
+	{cpp: "TaggedArgs<Head>", mirror: taggedArgs[headArgs]{}},
+	{cpp: "TaggedArgs<Projection>", mirror: taggedArgs[projectionArgs]{}},
+	{cpp: "TaggedArgs<QKVApart>", mirror: taggedArgs[qkvArgs]{}},
+	{cpp: "TaggedDownArgs<CodesArgs<ExpertDown>>", mirror: taggedDownArgs[codesArgs[expertDownArgs]]{}},
+	{cpp: "TaggedDownArgs<ExpertDownArgs>", mirror: taggedDownArgs[expertDownArgs]{}},
+	{cpp: "TaggedGatesArgs<CodesArgs<ExpertGateUpTagged>>", mirror: taggedGatesArgs[codesArgs[expertGateUpArgs]]{}, sm90: true},
+	{cpp: "TaggedGatesArgs<ExpertGateUpArgs>", mirror: taggedGatesArgs[expertGateUpArgs]{}},
+	{cpp: "TaggedRouteArgs", mirror: taggedRouteArgs{}},
+	{cpp: "Tags", mirror: tagsArgs{}},
 	{cpp: "VectorArgs", mirror: vectorArgs{}},
 	{cpp: "WidthNormsArgs", mirror: widthNormsArgs{}},
 	{cpp: "WgmmaArgs<GateUp>", mirror: wgmmaArgs[gateUpArgs]{}, sm90: true},
@@ -159,6 +175,9 @@ func layout() string {
 		reflect.TypeOf(attendLogitsArgs[attendDeferredArgs]{}).Size())
 	fmt.Fprintf(&b, "REEL_SIZE(AttendSpreadArgs<AttendDeferredArgs>, %d);\n",
 		reflect.TypeOf(attendSpreadArgs[attendDeferredArgs]{}).Size())
+	fmt.Fprintf(&b, "REEL_SIZE(AttendTaggedArgs, %d);\n", reflect.TypeOf(attendTaggedArgs{}).Size())
+	fmt.Fprintf(&b, "REEL_SIZE(AttendLogitsArgs<AttendTaggedArgs>, %d);\n",
+		reflect.TypeOf(attendLogitsArgs[attendTaggedArgs]{}).Size())
 	fmt.Fprintf(&b, "REEL_SIZE(AttendFromArgs, %d);\n", reflect.TypeOf(attendFromArgs{}).Size())
 	fmt.Fprintf(&b, "static_assert(sizeof(AttendArgs) == %d, \"post and earliest follow the base\");\n", deferred.Field(1).Offset)
 	fmt.Fprintf(&b, "\n#ifdef __CUDA_ARCH_FEAT_SM90_ALL%s#endif\n", sm90.String())

@@ -98,7 +98,7 @@ __device__ __forceinline__ void attend(const Args &a, const Logits &logits = {},
 		b.load_keys(source, rows);
 		if (any) store_sums(false);
 		if (DEFERRED && ANY && !any) { // before values take the registers that this needs
-			if (!newest) pdl_wait();
+			if (!newest) own.wait();
 			own.process();
 			__syncthreads();
 			q.load_processed(own.queries(), tile);
@@ -110,7 +110,7 @@ __device__ __forceinline__ void attend(const Args &a, const Logits &logits = {},
 			split += step, buffer ^= 1, from += step * SPLIT;
 			live = from <= tile.last;
 		} else if (!DEFERRED || !ANY) {
-			if (!newest) pdl_wait();
+			if (!newest) own.wait();
 			if (DEFERRED) {
 				own.process();
 				__syncthreads();
@@ -164,6 +164,14 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 	a.to.template receive_all<8>(blockIdx.x, gridDim.x, gridDim.x * gridDim.y * gridDim.z);
 }
 
+// attend_tagged takes q, k and v as tagged values and gives its results so.
+template <int CHUNKS, int TEAMS, class Logits = AttendPlain>
+__device__ __forceinline__ void attend_tagged(const AttendTaggedArgs &a, const Logits &logits = {}) {
+	logits.prefetch(a.heads);
+	attend<CHUNKS, TEAMS, false, AttendTaggedArgs, Logits, AttendGive>(a, logits, {a.tags, 0});
+	end_tagged();
+}
+
 // The kernels by head size (32*CHUNKS), with the blocks per SM that registers allow: with one split per
 // block at a time and with two, the same with deferred RoPE, the same for a verify pass, and the same from
 // a position on. Those of 256 are for all sizes from 136 on, and have no room for two splits at a time.
@@ -198,6 +206,22 @@ ATTEND_ONE_KERNELS(256, 8, 2)
 	ATTEND_SPREAD_KERNEL(reel_attend_##SIZE##_two_deferred_spread, CHUNKS, 2, 1, AttendDeferredArgs)
 ATTEND_SPREAD_KERNELS(64, 2, 3)
 ATTEND_SPREAD_KERNELS(128, 4, 2)
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// Those of one row of such sizes whose values are tagged.
+#define ATTEND_TAGGED_KERNEL(NAME, CHUNKS, TEAMS, BLOCKS)                            \
+	extern "C" __global__ void __launch_bounds__(WARPS * 32 * TEAMS, BLOCKS)         \
+		NAME(const __grid_constant__ AttendTaggedArgs a) { attend_tagged<CHUNKS, TEAMS>(a); }
+ATTEND_TAGGED_KERNEL(reel_attend_64_tagged, 2, 1, 3)
+ATTEND_TAGGED_KERNEL(reel_attend_64_two_tagged, 2, 2, 1)
+ATTEND_TAGGED_KERNEL(reel_attend_128_tagged, 4, 1, 2)
+ATTEND_TAGGED_KERNEL(reel_attend_128_two_tagged, 4, 2, 1)
+// The same with sinks.
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 3) reel_attend_64_logits_tagged(
+	const __grid_constant__ AttendLogitsArgs<AttendTaggedArgs> a) {
+	attend_tagged<2, 1>(a.of, a.logits);
+}
+#endif
 
 // The same with a softcap or sinks, one split per block at a time, for all head sizes up to 32*CHUNKS.
 #define ATTEND_LOGITS_KERNEL(NAME, CHUNKS, BLOCKS, ARGS)                             \

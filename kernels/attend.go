@@ -53,6 +53,11 @@ type Attend struct {
 	Handover Handover // InputIsRounded and Norm are unused
 	// Spread is the exchange that gives Out, this rank's heads, to all ranks; or none. Out may then be left as it is.
 	Spread Exchange
+	// Tags are those of a pass whose values are tagged: of q, k and v as products compute them, and of results in pairs.
+	// TagsPost is the post-processing of q, k and v then; Q and Post are for other devices. Without Spread, Softcap, First
+	// and Queries.
+	Tags     Tags
+	TagsPost QKPost
 }
 
 // On a GPU a row's positions are cut into splits of attendSplit, or half of it for heads larger than 128; in prefill of
@@ -158,13 +163,30 @@ func (o Attend) Check() error {
 	if o.KV.Values > 0 && !(o.Post.IsZero() && o.Handover.Rounded.IsZero()) {
 		return fmt.Errorf("%w: deferred RoPE of keys that hold their values, or rounded results", device.ErrBadShape)
 	}
+	if err := o.checkTags(); err != nil {
+		return err
+	}
 	rows := o.T * o.Heads
 	return checkBuffers(need{"q", o.Q, rows * o.KV.HeadDim}, need{"out", o.Out, rows * o.KV.valueDim()}, need{"slots of rows", o.Rows.Slot, o.T},
 		need{"positions", o.Rows.Position, o.T}, need{"block table", o.Slots.BlockTable, o.Slots.Count * o.Slots.Pages})
 }
 
-func (o Attend) post() rowsPost {
-	return rowsPost{QKPost: o.Post, rows: o.Rows, slots: o.Slots, kv: o.KV, t: o.T, layer: o.Layer, heads: o.Heads}
+func (o Attend) checkTags() error {
+	if o.Tags.Pass.IsZero() {
+		return nil
+	}
+	if o.Class == Prefill || o.Queries > 1 || o.First > 0 || o.Softcap > 0 || !o.Spread.IsZero() || !o.AfterQKV ||
+		!CanTagHeads(o.KV.HeadDim, o.KV.DType, !o.Sinks.IsZero()) {
+		return fmt.Errorf("%w: attention with tagged values of heads of %d", device.ErrBadShape, o.KV.HeadDim)
+	}
+	d := o.KV.HeadDim
+	return errors.Join(o.rowsPost(o.TagsPost).check(), o.Tags.check(o.T, (o.Heads+2*o.KV.Heads)*d, o.Heads*d/2))
+}
+
+func (o Attend) post() rowsPost { return o.rowsPost(o.Post) }
+
+func (o Attend) rowsPost(post QKPost) rowsPost {
+	return rowsPost{QKPost: post, rows: o.Rows, slots: o.Slots, kv: o.KV, t: o.T, layer: o.Layer, heads: o.Heads}
 }
 
 // Host computes on the host.

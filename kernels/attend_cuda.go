@@ -25,8 +25,8 @@ type attendKernels struct {
 }
 
 // attendNames are kernels of the same work: plain, with deferred RoPE, of a verify pass, and from a position on.
-// Those that also exchange are for some head sizes.
-type attendNames struct{ plain, deferred, verify, from, plainSpread, deferredSpread string }
+// Those that also exchange, and those of tagged values, are for some head sizes.
+type attendNames struct{ plain, deferred, verify, from, plainSpread, deferredSpread, tagged string }
 
 // attendBySize are the decode kernels by head size, rounded up to a multiple of 32. They are
 // made once, so that a launch allocates nothing.
@@ -43,7 +43,7 @@ func attendKernelsOf(dim, logits int) attendKernels {
 
 func attendNamesOf(name string) attendNames {
 	return attendNames{name, name + "_deferred", name + "_verify", name + "_from", name + "_spread",
-		name + "_deferred_spread"}
+		name + "_deferred_spread", name + "_tagged"}
 }
 
 // attendTwoAtMost is the largest head for which a block may process two splits at once.
@@ -104,6 +104,8 @@ func (o Attend) launch(q *cuda.Queue) error {
 // launchDecode launches one of the kernels for scores without softcap and sinks.
 func (o Attend) launchDecode(q *cuda.Queue, names *attendNames, g cuda.Grid, args attendArgs) error {
 	switch {
+	case o.Tags.areUsed(q):
+		return cuda.Launch(q, names.tagged, g, o.taggedArgs(q, args))
 	case o.spreads():
 		return o.launchSpread(q, names, g, args)
 	case o.First > 0:
@@ -120,6 +122,8 @@ func (o Attend) launchDecode(q *cuda.Queue, names *attendNames, g cuda.Grid, arg
 func (o Attend) launchLogits(q *cuda.Queue, names *attendNames, g cuda.Grid, args attendArgs) error {
 	logits := o.logits(q)
 	switch {
+	case o.Tags.areUsed(q):
+		return cuda.Launch(q, names.tagged, g, attendLogitsArgs[attendTaggedArgs]{o.taggedArgs(q, args), logits})
 	case o.Queries > 1:
 		return cuda.Launch(q, names.verify, g, attendLogitsArgs[attendArgs]{args, logits})
 	case o.Post.IsZero():
@@ -127,6 +131,11 @@ func (o Attend) launchLogits(q *cuda.Queue, names *attendNames, g cuda.Grid, arg
 	}
 	deferred := attendDeferredArgs{args, o.post().args(q, o.Q)}
 	return cuda.Launch(q, names.deferred, g, attendLogitsArgs[attendDeferredArgs]{deferred, logits})
+}
+
+// taggedArgs returns the arguments of a kernel whose values are tagged.
+func (o Attend) taggedArgs(q *cuda.Queue, args attendArgs) attendTaggedArgs {
+	return attendTaggedArgs{attendDeferredArgs{args, o.rowsPost(o.TagsPost).args(q, o.Q)}, o.Tags.args(q)}
 }
 
 // logits returns the arguments of softcap and sinks.

@@ -61,6 +61,10 @@ var bricks = [...]brick{
 	G4_128: {columns: 128, bits: 4, scaleBytes: 80, code: codeG4(128), scales: scalesAndZeros(128, 1)},
 }
 
+// usualFormats are those with kernels of all kinds (REEL_USUAL_FORMATS in gemm/formats.cuh): prompts by stream-K, and
+// tagged values.
+var usualFormats = []DType{Q4_0, Q8_0, Q4_K, Q5_K, Q6_K, F8, G4_128}
+
 // quarterColumns is the columns of a quarter of a brick.
 const quarterColumns = 64
 

@@ -55,11 +55,10 @@ func launchCodes[T any](q *cuda.Queue, p productLaunch, args T) error {
 		if r.format.sumColumns() != codesGroup {
 			a.sums = in.fineSums
 		}
-		name := p.name + formats[r.format].kernel
 		if many {
-			err = launchManyCodes(q, p, name, r.format, a)
+			err = launchManyCodes(q, p, r, a)
 		} else {
-			err = launchFewCodes(q, p, name, r.format, a)
+			err = launchFewCodes(q, p, r, a)
 		}
 		if err != nil {
 			return err
@@ -143,45 +142,63 @@ func (p productLaunch) runs() (runs []unitRun, err error) {
 	return runs, nil
 }
 
-// launchFewCodes launches persistent blocks, which round the rows themselves or take those that were handed over.
-func launchFewCodes[T any](q *cuda.Queue, p productLaunch, name string, format DType, a codesArgs[T]) error {
+// fewCodes is the launch of a kernel of few rows over quantised weights.
+type fewCodes struct {
+	suffix       string // of the kernel's name
+	grid         cuda.Grid
+	rows, stages int // that a block rounds at a time; of its ring, if it has one
+}
+
+// fewCodes returns the launch for a run of p's units: persistent blocks, which round the rows themselves or take those
+// that were handed over. ring allows the kernel with a ring, where there is one.
+func (p productLaunch) fewCodes(q *cuda.Queue, r unitRun, ring, taken bool) (k fewCodes, err error) {
 	perBlock, n, cols := codesTiles/p.tiles, int(p.in.n), int(p.in.cols)
-	g := cuda.Grid{X: min((int(a.units)+perBlock-1)/perBlock, tune.MaxPersistentBlocks), Dependent: tune.DependentLaunch}
-	if p.fewRing && hopper(q) && n == 1 && !p.gathered && tune.CodesRing {
-		if stages, shared, blocks := fewRing(format, n, cols); stages > 0 {
-			g.X, g.Threads, g.Shared, g.AllShared = min(g.X, blocks*q.SMs()), fewRingThreads, shared, true
-			a.atOnce, a.stages = int32(n), int32(stages)
-			return cuda.Launch(q, name+"_ring8", g, a)
+	k.grid = cuda.Grid{X: min((r.units+perBlock-1)/perBlock, tune.MaxPersistentBlocks), Dependent: tune.DependentLaunch}
+	if p.fewRing && hopper(q) && n == 1 && !p.gathered && ring {
+		if stages, shared, blocks := fewRing(r.format, n, cols); stages > 0 {
+			k.suffix, k.rows, k.stages = "_ring8", n, stages
+			k.grid.X, k.grid.Threads = min(k.grid.X, blocks*q.SMs()), fewRingThreads
+			k.grid.Shared, k.grid.AllShared = shared, true
+			return k, nil
 		}
 	}
-	row, sums := codesRowBytes(format, cols)
-	rows := min(n, codesTokens, (sharedMemory(q)-codesStatic-sums)/row)
-	suffix := "_codes8"
-	if a.rows != 0 {
-		rows, suffix = min(n, handedAtOnce(cols)), "_taken8"
+	k.suffix, k.rows = "_codes8", min(n, codesTokens, codesRowsThatFit(r.format, cols, sharedMemory(q)))
+	if taken {
+		k.suffix, k.rows = "_taken8", min(n, handedAtOnce(cols))
 	}
-	if rows <= 0 {
-		return fmt.Errorf("%w: %d columns: a row does not fit into this GPU's shared memory", device.ErrBadShape, cols)
+	if k.rows <= 0 {
+		return k, fmt.Errorf("%w: %d columns: a row does not fit into this GPU's shared memory", device.ErrBadShape,
+			cols)
 	}
-	a.atOnce = int32(rows)
-	g.X, g.Threads, g.Shared = min(g.X, q.SMs()), codesThreads, rows*row+sums
-	return cuda.Launch(q, name+suffix, g, a)
+	row, sums := codesRowBytes(r.format, cols)
+	k.grid.X, k.grid.Threads, k.grid.Shared = min(k.grid.X, q.SMs()), codesThreads, k.rows*row+sums
+	return k, nil
+}
+
+// launchFewCodes launches a product over few rows.
+func launchFewCodes[T any](q *cuda.Queue, p productLaunch, r unitRun, a codesArgs[T]) error {
+	k, err := p.fewCodes(q, r, tune.CodesRing, a.rows != 0)
+	if err != nil {
+		return err
+	}
+	a.atOnce, a.stages = int32(k.rows), int32(k.stages)
+	return cuda.Launch(q, p.name+formats[r.format].kernel+k.suffix, k.grid, a)
 }
 
 // launchManyCodes launches a product over rounded rows.
-func launchManyCodes[T any](q *cuda.Queue, p productLaunch, name string, format DType, a codesArgs[T]) error {
-	n, units := int(p.in.n), int(a.units)
+func launchManyCodes[T any](q *cuda.Queue, p productLaunch, r unitRun, a codesArgs[T]) error {
+	n, name := int(p.in.n), p.name+formats[r.format].kernel
 	if !hopper(q) {
-		return cuda.Launch(q, name+codes32.suffix, codes32.grid(n, units, p.tiles), a)
+		return cuda.Launch(q, name+codes32.suffix, codes32.grid(n, r.units, p.tiles), a)
 	}
 	tokenTiles, suffix := 2, "_ring16"
 	if n > 16 {
 		tokenTiles, suffix = 4, "_ring32"
 	}
-	stages, shared := manyRing(format, tokenTiles)
+	stages, shared := manyRing(r.format, tokenTiles)
 	a.stages = int32(stages)
 	perBlock, x := manyTiles/p.tiles, (n+tokenTiles*codesTokens-1)/(tokenTiles*codesTokens)
-	y := min((units+perBlock-1)/perBlock, max(1, q.SMs()/x), tune.MaxPersistentBlocks)
+	y := min((r.units+perBlock-1)/perBlock, max(1, q.SMs()/x), tune.MaxPersistentBlocks)
 	return cuda.Launch(q, name+suffix, cuda.Grid{X: x, Y: y, Threads: manyRingThreads, Shared: shared,
 		Dependent: tune.DependentLaunch}, a)
 }

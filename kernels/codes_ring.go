@@ -76,6 +76,13 @@ func codesRowBytes(d DType, cols int) (row, sums int) {
 	return padded*2 + 2*codesGroup, padded / d.sumColumns() * codesTokens * 4
 }
 
+// codesRowsThatFit returns how many rounded rows fit beside a block's own memory, of so many bytes in all. It may be
+// negative.
+func codesRowsThatFit(d DType, cols, shared int) int {
+	row, sums := codesRowBytes(d, cols)
+	return (shared - codesStatic - sums) / row
+}
+
 // sumColumns returns the columns of which a sum of activations serves codes that share a scale (Sums<F>::COLUMNS).
 func (d DType) sumColumns() int {
 	if d == Q6_K {

@@ -1,6 +1,10 @@
 package kernels
 
-import "reel.internal/reel/kernels/device"
+import (
+	"errors"
+
+	"reel.internal/reel/kernels/device"
+)
 
 // Embed starts the residual stream: X[t] = Scale · Table[token of row t].
 type Embed struct {
@@ -9,6 +13,7 @@ type Embed struct {
 	X     device.Buffer // out: float32 [T][hidden]
 	T     int
 	Scale float32 // 0: 1
+	Tags  Tags    // of a pass whose values are tagged
 }
 
 // Kernel returns "embed".
@@ -19,7 +24,8 @@ func (o Embed) Check() error {
 	if err := o.Table.check("embedding", o.Table.Rows, o.Table.Cols); err != nil {
 		return err
 	}
-	return checkBuffers(need{"tokens", o.Rows.Token, o.T}, need{"x", o.X, o.T * o.Table.Cols})
+	return errors.Join(o.Tags.check(o.T, 0, o.Table.Cols),
+		checkBuffers(need{"tokens", o.Rows.Token, o.T}, need{"x", o.X, o.T * o.Table.Cols}))
 }
 
 // Host embeds on the host.

@@ -17,7 +17,10 @@ func (o Embed) CUDA(q *cuda.Queue) error {
 		}
 	}
 	g := cuda.Grid{X: o.T, Threads: elementThreads, Dependent: tune.DependentLaunch}
-	return cuda.Launch(q, "reel_embed"+kind, g, embedArgs{
-		table: q.Address(o.Table.Data), token: q.Address(o.Rows.Token), x: q.Address(o.X),
-		vocab: int32(o.Table.Rows), hidden: int32(o.Table.Cols), scale: o.scale()})
+	args := embedArgs{table: q.Address(o.Table.Data), token: q.Address(o.Rows.Token), x: q.Address(o.X),
+		vocab: int32(o.Table.Rows), hidden: int32(o.Table.Cols), scale: o.scale()}
+	if o.Tags.areUsed(q) {
+		return cuda.Launch(q, "reel_embed"+kind+"_tagged", g, embedTaggedArgs{args, o.Tags.args(q)})
+	}
+	return cuda.Launch(q, "reel_embed"+kind, g, args)
 }

@@ -1,5 +1,6 @@
 #include "gemm/experts.cuh"
 #include "gemm/experts_ring.cuh"
+#include "gemm/experts_tagged.cuh"
 #include "ptx/math.cuh"
 
 struct ExpertGateUpArgs {
@@ -74,6 +75,7 @@ struct ExpertGateUp : ExpertGates {
 // from one expert to the next.
 struct ExpertGateUpOne : ExpertGates {
 	static constexpr int PERSISTENT_GEMV = 2, PERSISTENT_SKINNY = 0;
+	static constexpr Gives GIVES = GIVES_PAIRS;
 	const Ranks &ranks;
 	const int tiles; // of an expert
 
@@ -179,8 +181,22 @@ REEL_FORMATS(REEL_EXPERT_RING_SPREAD, reel_expert_gateup, ExpertGateUpOne)
 // The choice is older than the gates, which wait for it before they let this kernel start. So it reads the choice and
 // starts its loads of weights before it waits for the gates, beside the last of them.
 
+// WaitsForGates is how To, where sums go, takes the choice and the gates' results as earlier kernels stored them;
+// gemm/experts_tagged.cuh has another.
+struct WaitsForGates {
+	static constexpr int TOGETHER = 4; // rows of In that take_pairs takes
+	// finds reports whether the row has experts, which all threads know when they have met; padding has none.
+	static __device__ __forceinline__ bool finds(const ExpertDownArgs &o) { return *o.chosen.count != 0; }
+	static __device__ __forceinline__ const Ranks &ranks(const ExpertDownArgs &o) { return Ranks::find<0>(o.chosen, o.in); }
+	static __device__ __forceinline__ void wait() { begin_product<false, true>(); }
+	static __device__ __forceinline__ float weight(const ChosenArgs &c, int rank) { return c.weights[rank]; }
+	static __device__ __forceinline__ int expert(const ChosenArgs &c, int rank) { return c.expert[rank]; }
+	// round rounds n rows of In for codes.
+	template <class Rounder> static __device__ __forceinline__ void round(const Rounder &rounder, int n) { rounder.round(0, n); }
+};
+
 // AddToX is where the sums of a row's experts go: to the residual stream.
-struct AddToX {
+struct AddToX : WaitsForGates {
 	float *const x;
 	const bool stores;
 	float old;
@@ -202,7 +218,7 @@ struct AddToX {
 };
 
 // AddOnRanks is the same for the residual streams of all ranks, of which this one adds to a part.
-struct AddOnRanks {
+struct AddOnRanks : WaitsForGates {
 	const Spread &to;
 	const int own, after; // as in SpreadArgs
 	float old;
@@ -243,8 +259,8 @@ template <class To> struct DownResult {
 		: o(o), row(threadIdx.x % 16), rank(threadIdx.x / 16), at(blockIdx.x * 16 + row), exists(rank < o.used), weight(0),
 		  bias(0), to(to) {
 		if (!exists) return;
-		weight = o.chosen.weights[rank];
-		if (o.bias && live) bias = o.bias[o.chosen.expert[rank] * o.hidden + at];
+		weight = to.weight(o.chosen, rank);
+		if (o.bias && live) bias = o.bias[to.expert(o.chosen, rank) * o.hidden + at];
 		if (rank == 0) this->to.before_wait(at);
 	}
 	__device__ __forceinline__ void after_wait() {
@@ -262,11 +278,22 @@ template <class To> struct DownResult {
 	}
 	// skip waits, and ends the block of a row of padding.
 	__device__ __forceinline__ void skip() {
-		begin_product<false, true>();
+		to.wait();
 		after_wait();
 		if (rank == 0) to.skip(at);
 	}
 };
+
+// take_pairs rounds two columns, from `at` on, of up to N rows of In from `first` on; experts_tagged.cuh has another.
+template <class D, int N, class To>
+__device__ __forceinline__ void take_pairs(
+	const To &to, uint32_t *rows, const float *in, int cols, int at, int first, int used) {
+	float2 v[N];
+	to.rows(v, in, cols, first * cols + at, used * cols);
+#pragma unroll
+	for (int i = 0; i < N; i++)
+		if (first + i < used) rows[((first + i) * cols + at) / 2] = D::pack(v[i].x, v[i].y);
+}
 
 // ExpertDownOne is a thread's part of it over weights of 16 bits. The block's warps are the partial sums
 // (operands.cuh); a warp goes through its K blocks of all experts without a stop, with the weights of AHEAD in flight.
@@ -311,16 +338,11 @@ template <class D> struct ExpertDownOne {
 
 	// round copies this warp's columns of all rows of In to shared memory, rounded; a lane has two of a K block. to has them.
 	template <class To> __device__ __forceinline__ void round(const To &to, uint32_t *rows) const {
-		constexpr int TOGETHER = 4; // rows
+		constexpr int TOGETHER = To::TOGETHER; // rows
 		const int cols = o.in.cols;
 		for (int at = warp * K_BLOCK + lane * 2; at < cols; at += PARTIALS * K_BLOCK)
-			for (int first = 0; first < used; first += TOGETHER) {
-				float2 v[TOGETHER];
-				to.rows(v, o.in.x, cols, first * cols + at, used * cols);
-#pragma unroll
-				for (int i = 0; i < TOGETHER; i++)
-					if (first + i < used) rows[((first + i) * cols + at) / 2] = D::pack(v[i].x, v[i].y);
-			}
+			for (int first = 0; first < used; first += TOGETHER)
+				take_pairs<D, TOGETHER>(to, rows, o.in.x, cols, at, first, used);
 		__syncwarp();
 	}
 
@@ -363,11 +385,11 @@ template <class D> struct ExpertDownOne {
 template <class D, class To> __device__ __forceinline__ void expert_down_one(const ExpertDownArgs &a, const To &to) {
 	extern __shared__ uint2 downShared[]; // rows of In, rounded, then partial sums
 	float *const partials = reinterpret_cast<float *>(downShared + a.used * (a.in.cols / 4));
-	const Ranks &ranks = Ranks::find<0>(a.chosen, a.in);
+	const Ranks &ranks = to.ranks(a);
 	DownResult<To> result(a, to, ranks.in.n);
 	if (ranks.in.n == 0) return result.skip();
 	ExpertDownOne<D> one(a, ranks);
-	begin_product<false, true>();
+	to.wait();
 	result.after_wait();
 	one.round(result.to, reinterpret_cast<uint32_t *>(downShared));
 	one.run(downShared, partials);
@@ -391,7 +413,7 @@ template <class F, class To> __device__ __forceinline__ void expert_down_codes_o
 	constexpr int SUMS = Sums<F>::NEEDED ? Sums<F>::COLUMNS : 0, PART = 16, RANK = CODE_PARTS * PART;
 	__shared__ float partials[TOKEN_TILE * RANK], squares[TOKEN_TILE][PARTIALS]; // squares: of rows with norms, not here
 	extern __shared__ uint4 roundedRows[];
-	const Ranks &ranks = Ranks::find<0>(a.chosen, a.in);
+	const Ranks &ranks = to.ranks(a);
 	if (ranks.in.n == 0) return DownResult<To>(a, to, false).skip();
 	const int bricks = F::bricks(a.in.cols), parts = min(CODE_PARTS, bricks), apart = CODES_WARPS / parts;
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = warp % parts, first = warp / parts;
@@ -402,11 +424,11 @@ template <class F, class To> __device__ __forceinline__ void expert_down_codes_o
 	typename ExpertStream<ExpertDown, F, 1>::Type stream(a.in.cols, part);
 	const char *from = tile(first);
 	if (from) stream.begin({from});
-	begin_product<false, true>();
+	to.wait();
 	const Activations in = {a.in.x, nullptr, nullptr, a.in.cols, a.used, 0};
 	const SharedRows<false, SUMS, CODES_WARPS, SUMS ? 2 : 4, SUMS ? 1 : 2, SUMS ? 2 : 4> rounder = {
 		in, reinterpret_cast<char *>(roundedRows), squares, a.used};
-	rounder.round(0, a.used);
+	to.round(rounder, a.used);
 	__syncthreads();
 	const Rows rows = rounder.rows(a.used);
 	for (int rank = first; from; rank += apart) {
@@ -461,32 +483,32 @@ template <class F> struct ExpertDownRing {
 		: a(args.op), shared(shared), ring{shared.barriers, ring, args.stages, F::bricks(a.in.cols)},
 		  parts(min(CODE_PARTS, this->ring.bricks)) {}
 
-	__device__ __forceinline__ void produce() const {
+	template <class To> __device__ __forceinline__ void produce(const To &to) const {
 		typename Ring::Place p = {0, 0};
 		for (int rank = 0; rank < a.used; rank++) {
 			const char *const tile = reinterpret_cast<const char *>(a.w) +
-				((size_t)a.chosen.expert[rank] * (a.hidden / 16) + blockIdx.x) * ring.bricks * F::BYTES;
+				((size_t)to.expert(a.chosen, rank) * (a.hidden / 16) + blockIdx.x) * ring.bricks * F::BYTES;
 			const char *const from[1] = {tile};
 			ring.fill(p, from);
 		}
 	}
 	template <class To> __device__ __forceinline__ void consume(const To &to) {
 		DownResult<To> result(a, to, true);
-		begin_product<false, true>();
+		to.wait();
 		result.after_wait();
-		multiply();
+		multiply(to);
 		float y = 0;
 		if (result.exists)
 			y = __fmul_rn(Sums<F>::RESTORE, sum_of_first(&shared.partials[result.rank][0][result.row], 16, parts));
 		result.template finish<CONSUMERS>(y, shared.weighted[0], 16);
 	}
 	// multiply leaves the partial sums of all experts in shared memory.
-	__device__ __forceinline__ void multiply() {
+	template <class To> __device__ __forceinline__ void multiply(const To &to) {
 		const int lane = threadIdx.x % 32, slices = ring.slices();
 		const Activations in = {a.in.x, nullptr, nullptr, a.in.cols, a.used, 0};
 		const SharedRows<false, SUMS, WARPS, 4, 2, 4> rounder = {
 			in, ring.ring + ring.stages * ring.stage_bytes(), shared.squares, a.used};
-		rounder.round(0, a.used);
+		to.round(rounder, a.used);
 		named_barrier_sync<CONSUMERS>(1);
 		const Rows rows = rounder.rows(a.used);
 		typename Ring::Place p = {0, 0};
@@ -496,9 +518,9 @@ template <class F> struct ExpertDownRing {
 			float sum[1][1][4] = {};
 			ring.multiply(sum, p, 1, job % parts, rows);
 			if (lane % 4 != rank / 2) continue; // another lane has the results of row `rank`
-			float *const to = shared.partials[rank][job % parts] + lane / 4;
-			to[0] = rank % 2 ? sum[0][0][1] : sum[0][0][0];
-			to[8] = (rank % 2 ? sum[0][0][3] : sum[0][0][2]) * (1.f / F::Code::LOWER);
+			float *const mine = shared.partials[rank][job % parts] + lane / 4;
+			mine[0] = rank % 2 ? sum[0][0][1] : sum[0][0][0];
+			mine[8] = (rank % 2 ? sum[0][0][3] : sum[0][0][2]) * (1.f / F::Code::LOWER);
 		}
 		named_barrier_sync<CONSUMERS>(1);
 	}
@@ -510,12 +532,12 @@ __device__ __forceinline__ void expert_down_ring_one(const CodesArgs<ExpertDown>
 	__shared__ typename Block::Shared shared;
 	extern __shared__ uint4 roundedRows[];
 	Block b(args, shared, reinterpret_cast<char *>(roundedRows));
-	if (*b.a.chosen.count == 0) return DownResult<To>(b.a, to, false).skip();
+	if (!to.finds(b.a)) return DownResult<To>(b.a, to, false).skip();
 	if (threadIdx.x == Block::CONSUMERS) b.ring.start(b.parts);
 	__syncthreads();
 	if (threadIdx.x < Block::CONSUMERS) return b.consume(to);
-	if (elect_one()) b.produce();
-	begin_product<false, true>();
+	if (elect_one()) b.produce(to);
+	to.wait();
 }
 template <class F> __device__ __forceinline__ void expert_down_ring_one_spread(const SpreadCodesArgs<ExpertDown> &a) {
 	spread(a, [&] { expert_down_ring_one<F>(a.op, AddOnRanks(a)); });
@@ -526,6 +548,60 @@ template <class F> __device__ __forceinline__ void expert_down_ring_one_spread(c
 	REEL_KERNEL(reel_expert_down_##format##_ring_one_spread, (ExpertDownRing<F>::THREADS), (ExpertDownRing<F>::BLOCKS), \
 	            (expert_down_ring_one_spread<F>(a)), const __grid_constant__ SpreadCodesArgs<ExpertDown> a)
 REEL_FORMATS(REEL_EXPERT_DOWN_RING)
+#endif
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// The experts of one row that pass tagged values on (taggedGates, taggedDowns and taggedDownRings of experts_tagged.go):
+// over bfloat16, over usual formats with bricks of more than 64 columns, whose gates have a ring and down projections
+// none, and over MXFP4, with rings.
+struct ExpertGateUpTagged : ExpertGateUpOne {
+	__device__ __forceinline__ ExpertGateUpTagged(const Args &o) : ExpertGateUpOne{{o}, TaggedRanks::memory(), o.inner / 16} {}
+	template <int> static __device__ __forceinline__ ExpertGateUpTagged of(const Args &o, int) { return o; }
+	static __device__ __forceinline__ RowTile tile_of(const Args &o, int, int unit, int r) {
+		return ExpertGateUpTagged(o).row_tile(unit, r);
+	}
+	static __device__ __forceinline__ int segments(const Args &) { return 1; }
+	__device__ __forceinline__ const Activations &activations() const { return o.in; }
+	// prefetch brings the biases of a unit to L2.
+	__device__ __forceinline__ void prefetch(int unit) const {
+		if (!o.gateBias) return;
+		const int at = ranks.expert[unit / tiles] * o.inner + unit % tiles * 16;
+		prefetch_l2(o.gateBias + at), prefetch_l2(o.gateBias + at + 8);
+		prefetch_l2(o.upBias + at), prefetch_l2(o.upBias + at + 8);
+	}
+};
+REEL_KERNEL(reel_expert_gateup_bf16_one_tagged, FEW_ROWS_THREADS, 2, (expert_gemv_tagged<ExpertGateUpTagged, BF16, 4>(a)),
+            const __grid_constant__ TaggedGatesArgs<ExpertGateUpArgs> a)
+__device__ __forceinline__ void expert_down_one_tagged(const TaggedDownArgs<ExpertDownArgs> &a) {
+	expert_down_one<BF16>(a.op, AddTagged(a));
+	end_tagged();
+}
+template <class F> __device__ __forceinline__ void expert_down_codes_one_tagged(const TaggedDownArgs<ExpertDownArgs> &a) {
+	expert_down_codes_one<F>(a.op, AddTagged(a));
+	end_tagged();
+}
+REEL_KERNEL(reel_expert_down_bf16_one_tagged, FEW_ROWS_THREADS, 1, (expert_down_one_tagged(a)),
+            const __grid_constant__ TaggedDownArgs<ExpertDownArgs> a)
+#define REEL_EXPERT_GATES_TAGGED(format, F)                                                                \
+	REEL_KERNEL(reel_expert_gateup_##format##_one_tagged, (ExpertRing<ExpertGateUpTagged, F>::THREADS), 1, \
+	            (expert_ring_tagged<ExpertGateUpTagged, F>(a)),                                            \
+	            const __grid_constant__ TaggedGatesArgs<CodesArgs<ExpertGateUpTagged>> a)
+REEL_EXPERT_GATES_TAGGED(q4_k, Q4_K)
+REEL_EXPERT_GATES_TAGGED(q5_k, Q5_K)
+REEL_EXPERT_GATES_TAGGED(f8, F8)
+REEL_EXPERT_GATES_TAGGED(g4_128, G4_128)
+REEL_EXPERT_GATES_TAGGED(mxfp4, MXFP4)
+#define REEL_EXPERT_DOWN_TAGGED(format, F)                                                                         \
+	REEL_KERNEL(reel_expert_down_##format##_one_tagged, CODES_WARPS * 32, 1, (expert_down_codes_one_tagged<F>(a)), \
+	            const __grid_constant__ TaggedDownArgs<ExpertDownArgs> a)
+REEL_USUAL_FORMATS_OF_MORE(REEL_EXPERT_DOWN_TAGGED)
+template <class F>
+__device__ __forceinline__ void expert_down_ring_one_tagged(const TaggedDownArgs<CodesArgs<ExpertDown>> &a) {
+	expert_down_ring_one<F>(a.op, AddTagged(a));
+	end_tagged();
+}
+REEL_KERNEL(reel_expert_down_mxfp4_ring_one_tagged, (ExpertDownRing<MXFP4>::THREADS), (ExpertDownRing<MXFP4>::BLOCKS),
+            (expert_down_ring_one_tagged<MXFP4>(a)), const __grid_constant__ TaggedDownArgs<CodesArgs<ExpertDown>> a)
 #endif
 
 struct ExpertSumArgs {

@@ -208,12 +208,20 @@ func (o ExpertDown) ringOfOne(q *cuda.Queue, args expertDownArgs) (done bool, er
 		!tune.CodesRing {
 		return false, nil
 	}
-	stages, shared := expertDownRing(d, o.Down.Cols, o.Chosen.Used)
+	stages, g := o.ringGrid()
 	if stages == 0 {
 		return false, nil
 	}
-	return true, launchDownOfOne(q, o, "_ring_one", cuda.Grid{Threads: downRingThreads, Shared: shared, AllShared: true},
-		codesArgs[expertDownArgs]{op: args, stages: int32(stages)})
+	return true, launchDownOfOne(q, o, "_ring_one", g, codesArgs[expertDownArgs]{op: args, stages: int32(stages)})
+}
+
+// ringGrid returns the stages of that kernel's ring, or none, and what a block needs.
+func (o ExpertDown) ringGrid() (stages int, g cuda.Grid) {
+	if !o.Down.DType.Quantised() {
+		return 0, g
+	}
+	stages, shared := expertDownRing(o.Down.DType, o.Down.Cols, o.Chosen.Used)
+	return stages, cuda.Grid{Threads: downRingThreads, Shared: shared, AllShared: true}
 }
 
 // products launches the kernel that leaves the result of each place in the workspace.

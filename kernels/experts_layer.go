@@ -13,6 +13,11 @@ type Experts struct {
 	Route  Route
 	GateUp ExpertGateUp
 	Down   ExpertDown
+	// Tags are those of a pass whose values are tagged: In and Out are the residual stream, Taken is Given-1. Between is
+	// memory for values that the kernels pass on then; what is chosen and the results of the gates stay there. Without
+	// RowIndex, Spread and Store.
+	Tags    Tags
+	Between ExpertTags
 }
 
 // Kernel returns "route and experts".
@@ -28,7 +33,7 @@ func (o Experts) Check() error {
 		o.Down.Down.Cols != o.GateUp.inner() {
 		return fmt.Errorf("%w: a router and experts of different rows or sizes", device.ErrBadShape)
 	}
-	return nil
+	return o.checkTags()
 }
 
 // Host computes the three ops.

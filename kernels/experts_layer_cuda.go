@@ -7,6 +7,9 @@ import "reel.internal/reel/kernels/device/cuda"
 // CUDA launches fewer kernels than the three ops for few rows: one chooses the experts, of the router's logits, and sorts
 // places. For one row the router does both.
 func (o Experts) CUDA(q *cuda.Queue) error {
+	if o.Tags.areUsed(q) {
+		return o.tagged(q)
+	}
 	if o.Route.T > 1 && placesOf(o.Route.T) == fewPlaces && o.Route.Chosen.Experts <= routeEach && !o.Down.isGrouped(q) {
 		return o.ofRows(q)
 	}

@@ -21,6 +21,7 @@ struct GateUp {
 	static constexpr bool PREPARES_EARLY = true;
 	static constexpr bool ATTENTION_NEXT = false;
 	static constexpr int PERSISTENT_GEMV = 0, PERSISTENT_SKINNY = 1;
+	static constexpr Gives GIVES = GIVES_PAIRS;
 	const Args &o;
 	struct TokenInfo {};
 	struct Prefetched {};
@@ -79,8 +80,12 @@ REEL_OP_KERNEL(reel_gateup_persistent_bf16_gemv, GateUpPersistent, FEW_ROWS_THRE
                (gemv<GateUpPersistent, BF16, 4>(GateUpPersistent{a})))
 REEL_OP_KERNEL(reel_gateup_persistent_f16_gemv, GateUpPersistent, FEW_ROWS_THREADS, 2,
                (gemv<GateUpPersistent, F16, 4>(GateUpPersistent{a})))
+REEL_TAGGED(reel_gateup, GateUp, 4)
+REEL_TAGGED(reel_gateup_persistent, GateUpPersistent, 4)
 REEL_STREAM_K_FORMATS(reel_gateup, GateUp)
 REEL_GATHERED(reel_gateup, GateUp)
 REEL_SPREAD(reel_gateup, GateUp, 4)
 REEL_CODES(reel_gateup, GateUp)
 REEL_CODES_RING(reel_gateup, GateUp)
+REEL_USUAL_FORMATS_OF_64(REEL_CODES_RING_TAGGED, reel_gateup, GateUp)
+REEL_USUAL_FORMATS_OF_MORE(REEL_CODES_TAGGED, reel_gateup, GateUp)

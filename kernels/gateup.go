@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"errors"
+	"fmt"
 	"math"
 
 	"reel.internal/reel/kernels/device"
@@ -28,6 +29,7 @@ type GateUp struct {
 	Scale      float32 // a power of two; 0: 1
 	// Spread is the exchange that gives Out, this rank's part, to all ranks; or none. Out may then be left as it is.
 	Spread Exchange
+	Tags   Tags // of a pass whose values are tagged; without a Spread and RowIndex
 }
 
 // Activation is the function of a gate.
@@ -77,7 +79,10 @@ func (o GateUp) Check() error {
 	if err := o.Up.check("up", inner, hidden); err != nil {
 		return err
 	}
-	return errors.Join(checkRowIndex(o.RowIndex, o.T, o.Class), o.Spread.checkSpread(o.Out, o.T, inner), checkBuffers(
+	if !o.Tags.Pass.IsZero() && (!o.Spread.IsZero() || !o.RowIndex.IsZero()) {
+		return fmt.Errorf("%w: gates of tagged values beside an exchange or a list of rows", device.ErrBadShape)
+	}
+	return errors.Join(o.Tags.check(o.T, hidden, inner/2), checkRowIndex(o.RowIndex, o.T, o.Class), o.Spread.checkSpread(o.Out, o.T, inner), checkBuffers(
 		need{"x", o.X, o.T * hidden}, need{"norm", o.Norm, hidden}, need{"out", o.Out, o.T * inner}))
 }
 

@@ -21,9 +21,13 @@ func (o GateUp) CUDA(q *cuda.Queue) error {
 	if o.Spread.IsZero() && p.persistsForOneRow(q.SMs()) {
 		p.name, p.persistent.gemv = "reel_gateup_persistent", 2
 	}
-	return launchSpreading(q, p, o.Spread, gateUpArgs{gate: q.Address(o.Gate.Data), up: q.Address(o.Up.Data), in: in,
+	args := gateUpArgs{gate: q.Address(o.Gate.Data), up: q.Address(o.Up.Data), in: in,
 		out: q.Address(o.Out), linear: float32(-linear * math.Log2E), cubic: float32(-cubic * math.Log2E),
-		inner: int32(o.Gate.Rows), scale: o.scale()})
+		inner: int32(o.Gate.Rows), scale: o.scale()}
+	if o.Tags.areUsed(q) {
+		return launchTagged(q, p, o.Tags, args)
+	}
+	return launchSpreading(q, p, o.Spread, args)
 }
 
 // persistsForOneRow reports whether one row is faster with two persistent blocks per SM: where there are more units than

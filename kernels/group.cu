@@ -73,7 +73,7 @@ template <int EACH> __device__ __forceinline__ void choose_and_group(const Choos
 	pdl_launch_dependents();
 	pdl_wait_rows();
 	const int t = threadIdx.x / 32;
-	if (t < a.route.T && !(a.route.rows && a.route.rows[t] < 0)) route_store(a.route, t, route_choose<EACH>(a.route, t));
+	if (t < a.route.T && !(a.route.rows && a.route.rows[t] < 0)) route_store(a.route, t, route_choose<EACH>(a.route, RowLogits{t}));
 	__syncthreads();
 	group(a.group);
 }

@@ -16,6 +16,7 @@ struct Head {
 	static constexpr bool PREPARES_EARLY = true;
 	static constexpr bool ATTENTION_NEXT = false;
 	static constexpr int PERSISTENT_GEMV = 2, PERSISTENT_SKINNY = 2;
+	static constexpr Gives GIVES = GIVES_NOTHING;
 	const Args &o;
 	struct Prefetched {};
 
@@ -60,5 +61,7 @@ struct Head {
 };
 
 REEL_PRODUCT(reel_head, Head, 8)
+REEL_TAGGED(reel_head, Head, 8)
 REEL_GATHERED(reel_head, Head)
 REEL_CODES(reel_head, Head)
+REEL_USUAL_FORMATS(REEL_CODES_TAGGED, reel_head, Head)

@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"errors"
 	"math"
 
 	"reel.internal/reel/kernels/device"
@@ -23,6 +24,7 @@ type Head struct {
 	Eps   float32
 	// Softcap bounds the logits; 0: nothing does. A GPU then has a launch more.
 	Softcap float32
+	Tags    Tags // of a pass whose values are tagged
 }
 
 // Kernel returns "head".
@@ -33,8 +35,8 @@ func (o Head) Check() error {
 	if err := o.W.check("head", o.W.Rows, o.W.Cols); err != nil {
 		return err
 	}
-	return checkBuffers(need{"x", o.X, o.T * o.W.Cols}, need{"norm", o.Norm, o.W.Cols},
-		need{"samples", o.Rows.Sample, o.N}, need{"logits", o.Logits, o.N * o.W.Rows})
+	return errors.Join(o.Tags.check(o.T, o.W.Cols, 0), checkBuffers(need{"x", o.X, o.T * o.W.Cols}, need{"norm", o.Norm, o.W.Cols},
+		need{"samples", o.Rows.Sample, o.N}, need{"logits", o.Logits, o.N * o.W.Rows}))
 }
 
 // Host computes on the host.

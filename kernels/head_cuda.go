@@ -35,9 +35,16 @@ func (o Head) products(q *cuda.Queue) error {
 func (o Head) launch(q *cuda.Queue, first, n int) error {
 	in := activations{x: q.Address(o.X), norm: q.Address(o.Norm), rows: q.Address(o.Rows.Sample) + uint64(4*first),
 		cols: int32(o.W.Cols), n: int32(n), eps: o.Eps}
-	return launch(q, productLaunch{
+	p := productLaunch{
 		name: "reel_head", in: in, units: tilesOf(o.W.Rows), tiles: 1, persistent: persistent{2, 2},
 		class: Decode, workspace: o.Workspace, gathered: o.Class == Prefill, weights: []Weight{o.W},
-	}, headArgs{w: q.Address(o.W.Data), in: in, logits: q.Address(o.Logits) + uint64(4*first*o.W.Rows),
-		vocab: int32(o.W.Rows)})
+	}
+	args := headArgs{w: q.Address(o.W.Data), in: in, logits: q.Address(o.Logits) + uint64(4*first*o.W.Rows),
+		vocab: int32(o.W.Rows)}
+	if o.Tags.areUsed(q) {
+		// Stage writes the row to be sampled, and this kernel waits for no other: it takes the one row there is.
+		args.in.rows = 0
+		return launchTagged(q, p, o.Tags, args)
+	}
+	return launch(q, p, args)
 }

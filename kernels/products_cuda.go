@@ -175,13 +175,8 @@ func (p productLaunch) maxBlocks(v *variant, sms int) int {
 	return min(perSM*sms, tune.MaxPersistentBlocks)
 }
 
-// rowBytes returns the shared memory that gemv needs for its row and the norm weights.
-func (p productLaunch) rowBytes() int {
-	if p.in.norm != 0 {
-		return int(p.in.cols) * 8
-	}
-	return int(p.in.cols) * 4
-}
+// rowBytes returns the dynamic shared memory of gemv.
+func (p productLaunch) rowBytes() int { return gemvRowBytes(int(p.in.cols), p.in.norm != 0) }
 
 // canRound reports whether the GPU has kernels that read rounded activations, and the op
 // has the memory for them.

@@ -20,6 +20,7 @@ struct Projection {
 	static constexpr bool PREPARES_EARLY = true;
 	static constexpr bool ATTENTION_NEXT = false;
 	static constexpr int PERSISTENT_GEMV = 0, PERSISTENT_SKINNY = 0;
+	static constexpr Gives GIVES = GIVES_SUM;
 	const Args &o;
 	struct TokenInfo {};
 	struct Prefetched {};
@@ -94,8 +95,10 @@ extern "C" __global__ void reel_projection_begin(const __grid_constant__ BeginAr
 }
 
 REEL_PREFILL_PRODUCT(reel_projection, Projection, 8)
+REEL_TAGGED(reel_projection, Projection, 8)
 REEL_STREAM_K_FORMATS(reel_projection, Projection)
 REEL_GATHERED(reel_projection, Projection)
 REEL_SPREAD(reel_projection, Projection, 8)
 REEL_CODES(reel_projection, Projection)
 REEL_CODES_TAKING(reel_projection, Projection)
+REEL_USUAL_FORMATS(REEL_CODES_TAGGED, reel_projection, Projection)

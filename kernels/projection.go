@@ -29,6 +29,7 @@ type Projection struct {
 	// may then be left as it is, and the other columns of Spread.X, see [Complete].
 	Spread Exchange
 	Before Exchange // that of In, if this op takes it; with a Spread ([Exchange.TakenBy])
+	Tags   Tags     // of a pass whose values are tagged; without a Spread, RowIndex and Store
 }
 
 // ProjectionName is which projection of a layer a [Projection] is. It only names the op in
@@ -60,7 +61,10 @@ func (o Projection) Check() error {
 	if !o.Spread.IsZero() && (!o.Store || !o.Bias.IsZero()) {
 		return fmt.Errorf("%w: an exchange adds what a projection stores", device.ErrBadShape)
 	}
-	return errors.Join(o.Spread.checkSpread(o.X, o.T, o.W.Rows),
+	if !o.Tags.Pass.IsZero() && (!o.Spread.IsZero() || !o.RowIndex.IsZero() || o.Store) {
+		return fmt.Errorf("%w: a projection of tagged values adds to the residual stream of one row", device.ErrBadShape)
+	}
+	return errors.Join(o.Spread.checkSpread(o.X, o.T, o.W.Rows), o.Tags.check(o.T, o.W.Cols/2, o.W.Rows),
 		checkBuffers(need{"in", o.In, o.T * o.W.Cols}, need{"x", o.X, o.T * o.W.Rows}),
 		checkOptional(need{"bias", o.Bias, o.W.Rows}), checkRowIndex(o.RowIndex, o.T, o.Class))
 }

@@ -24,11 +24,15 @@ func (o Projection) CUDA(q *cuda.Queue) error {
 		o.Store, o.Bias = false, device.Buffer{}
 	}
 	in := activations{x: q.Address(o.In), rows: q.Address(o.RowIndex), cols: int32(o.W.Cols), n: int32(o.T)}
-	return launchSpreading(q, productLaunch{name: "reel_projection", in: in, units: tilesOf(o.W.Rows), tiles: 1,
+	p := productLaunch{name: "reel_projection", in: in, units: tilesOf(o.W.Rows), tiles: 1,
 		class: o.Class, workspace: o.Workspace, handover: o.Handover, gathered: in.rows != 0, takesCodes: true,
-		weights: []Weight{o.W}, before: o.Before,
-	}, o.Spread, projectionArgs{w: q.Address(o.W.Data), in: in, x: x, bias: q.Address(o.Bias), rows: int32(o.W.Rows),
-		stores: flag(o.Store), stride: int32(stride)})
+		weights: []Weight{o.W}, before: o.Before}
+	args := projectionArgs{w: q.Address(o.W.Data), in: in, x: x, bias: q.Address(o.Bias), rows: int32(o.W.Rows),
+		stores: flag(o.Store), stride: int32(stride)}
+	if o.Tags.areUsed(q) {
+		return launchTagged(q, p, o.Tags, args)
+	}
+	return launchSpreading(q, p, o.Spread, args)
 }
 
 // launchBegin launches the kernel that makes X what the product adds to: a block per row.

@@ -208,6 +208,7 @@ struct QKVApart {
 	static constexpr bool PREPARES_EARLY = true;
 	static constexpr bool ATTENTION_NEXT = true;
 	static constexpr int PERSISTENT_GEMV = 2;
+	static constexpr Gives GIVES = GIVES_FLOATS;
 	const Args &o;
 	struct Prefetched {};
 
@@ -233,6 +234,8 @@ struct QKVApart {
 REEL_PREFILL_PRODUCT(reel_qkv, QKV, 4)
 REEL_OP_KERNEL(reel_qkv_apart_bf16_gemv, QKVApart, FEW_ROWS_THREADS, 2, (gemv<QKVApart, BF16, 8>(QKVApart{a})))
 REEL_OP_KERNEL(reel_qkv_apart_f16_gemv, QKVApart, FEW_ROWS_THREADS, 2, (gemv<QKVApart, F16, 8>(QKVApart{a})))
+REEL_TAGGED(reel_qkv_apart, QKVApart, 8)
 REEL_CODES(reel_qkv, QKV)
 REEL_CODES_TAKING(reel_qkv, QKV)
+REEL_USUAL_FORMATS(REEL_CODES_TAGGED, reel_qkv_apart, QKVApart)
 REEL_STREAM_K_FORMATS(reel_qkv, QKV)

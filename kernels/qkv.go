@@ -36,6 +36,9 @@ type QKV struct {
 	// q, k and v as the products compute them, and WidthNorms. It is for the decode class of models
 	// with biases or norms of q and k. In other models a GPU's product applies RoPE itself.
 	DeferRoPE bool
+	// Tags are those of a pass whose values are tagged; results are then those of DeferRoPE, float32 [q, k, v], and the
+	// Attend after this op has TagsPost.
+	Tags Tags
 }
 
 // Kernel returns "qkv".
@@ -57,6 +60,7 @@ func (o QKV) Check() error {
 		return fmt.Errorf("%w: norms over all heads beside biases or norms of a head", device.ErrBadShape)
 	}
 	return errors.Join(o.KV.check(o.Layer), o.post().check(), o.checkDeferred(),
+		o.Tags.check(o.T, o.Hidden, (o.Heads+2*o.KV.Heads)*d),
 		checkOptional(need{"norms over all heads", o.WidthNorms, (o.Heads + o.KV.Heads) * d}),
 		checkBuffers(need{"x", o.X, o.T * o.Hidden}, need{"norm", o.Norm, o.Hidden},
 			need{"slots of rows", o.Rows.Slot, o.T}, need{"positions", o.Rows.Position, o.T},
@@ -74,7 +78,7 @@ func (o QKV) checkDeferred() error {
 	return o.BeforeRoPE.check(o.T, o.KV.Heads, o.KV.HeadDim)
 }
 
-// Post returns the QK post-processing that the next Attend does if this op has DeferRoPE.
+// Post returns the QK post-processing that the next Attend does if this op has DeferRoPE, or Tags.
 func (o QKV) Post() QKPost {
 	return QKPost{Bias: o.Bias, HeadNorms: o.HeadNorms, RoPE: o.RoPE, BeforeRoPE: o.BeforeRoPE, Eps: o.headEps()}
 }

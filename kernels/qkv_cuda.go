@@ -24,13 +24,16 @@ func (o QKV) CUDA(q *cuda.Queue) error {
 		return fmt.Errorf("%w: keys and values on a GPU in pages whose layers differ", device.ErrBadShape)
 	}
 	args := o.args(q)
+	if o.Tags.areUsed(q) {
+		return launchTagged(q, o.product(args, true), o.Tags, args)
+	}
 	if o.hasPost() {
 		if err := o.checkPost(); err != nil {
 			return err
 		}
 		o.BeforeRoPE.redirect(q, &args)
 	}
-	err := launch(q, o.product(args), args)
+	err := launch(q, o.product(args, false), args)
 	if err == nil && !o.WidthNorms.IsZero() {
 		err = o.launchWidthNorms(q)
 	}
@@ -40,15 +43,19 @@ func (o QKV) CUDA(q *cuda.Queue) error {
 	return o.post().launch(q, o.Out)
 }
 
-// product returns the launch of the product with these arguments.
-func (o QKV) product(args qkvArgs) productLaunch {
+// product returns the launch of the product with these arguments. One row before QK post-processing, as tagged values
+// are, has units of one tile.
+func (o QKV) product(args qkvArgs, tagged bool) productLaunch {
 	each := o.KV.HeadDim / (2 * tileRows)
 	p := productLaunch{name: "reel_qkv", in: args.in, units: (o.Heads + 2*o.KV.Heads) * each, tiles: 2,
 		persistent: persistent{2, 1}, class: o.Class, workspace: o.Workspace, handover: o.Handover, takesCodes: true,
 		weights: []Weight{o.Q, o.K, o.V},
 		unitsOf: []int{o.Heads * each, o.KV.Heads * each, o.KV.Heads * each}}
-	if o.hasPost() && o.Class == Decode && p.fewRows() == &gemv && !anyQuantised(p.weights) {
+	if tagged || o.hasPost() && o.Class == Decode && p.fewRows() == &gemv && !anyQuantised(p.weights) {
 		p.name, p.units, p.tiles = "reel_qkv_apart", 2*p.units, 1
+		for i := range p.unitsOf {
+			p.unitsOf[i] *= 2
+		}
 	}
 	return p
 }

@@ -56,7 +56,7 @@ template <bool NORMED> __device__ __forceinline__ void round_for_codes(const Rou
 	const int row[1] = {a.in.row(t)};
 	float squares[1][1] = {{0}};
 	RowRounder{a.in, lane, warp}.template round<NORMED, 48, 1, 4, PARTIALS>(
-		row, squares,
+		RowsInMemory{a.in}, row, squares,
 		[&](int, int k, uint2 v) {
 			*reinterpret_cast<uint2 *>(to + RowRounder::chunk_of(k, TOKEN_TILE * GROUP_CHUNKS)) = v;
 		},

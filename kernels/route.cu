@@ -24,8 +24,39 @@ template <int ROWS, int EXPERTS, int EACH> __device__ __forceinline__ void route
 	__syncthreads();
 	if (threadIdx.x == 0) last = increment_wrapping(a.arrivals + first, gridDim.x - 1) == gridDim.x - 1;
 	__syncthreads();
-	if (last && warp < live) route_store(a, first + warp, route_choose<EACH>(a, first + warp));
+	if (last && warp < live) route_store(a, first + warp, route_choose<EACH>(a, RowLogits{first + warp}));
 }
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// The logits alone of one row, as tagged values. A block takes the row together.
+extern "C" __global__ void __launch_bounds__(ROUTE_WARPS * 32, 2) reel_route1_tagged(
+	const __grid_constant__ TaggedRouteArgs a) {
+	extern __shared__ float4 routeRow[]; // [hidden/4]
+	const int expert = blockIdx.x * ROUTE_WARPS + threadIdx.x / 32;
+	const RouteLogits<1, 1, 8> logits(a.of, expert);
+	logits.prefetch_late();
+	const float bias = a.of.bias && expert < a.of.experts ? a.of.bias[expert] : 0;
+	const uint32_t base = begin_tagged(a.tags), tag = base + a.tags.taken;
+	if (threadIdx.x * 4 < a.of.hidden) await_tagged(a.tags.in + threadIdx.x / 32 * 128, tag); // one sector first
+	constexpr int N = 2, THREADS = ROUTE_WARPS * 32;
+	for (int first = threadIdx.x, quads = a.of.hidden / 4; first < quads; first += N * THREADS) {
+		FourTagged seen[N];
+#pragma unroll
+		for (int i = 0; i < N; i++)
+			if (first + i * THREADS < quads) seen[i] = look_tagged4(a.tags.in + 4 * (first + i * THREADS));
+#pragma unroll
+		for (int i = 0; i < N; i++)
+			if (const int quad = first + i * THREADS; quad < quads) routeRow[quad] = await_tagged(seen[i], a.tags.in + 4 * quad, tag);
+	}
+	__syncthreads();
+	const float *const x[1] = {reinterpret_cast<const float *>(routeRow + logits.lane)};
+	if (expert < a.of.experts)
+		logits.each(x, [&](int, int, float logit) {
+			put_tagged(a.tags.out + expert, a.of.bias ? __fadd_rn(logit, bias) : logit, base + a.tags.given);
+		});
+	end_tagged();
+}
+#endif
 
 // The logits alone, of several rows, for the kernel that chooses (group.cu).
 extern "C" __global__ void __launch_bounds__(ROUTE_WARPS * 32) reel_route4_logits(const __grid_constant__ RouteArgs a) {

@@ -2,11 +2,8 @@ package kernels
 
 import "slices"
 
-// Prompts over quantised weights. On Hopper stream-K multiplies those formats that have kernels for it; the ring in
-// shared memory holds their codes.
-
-// streamKFormats are these formats (REEL_STREAM_K_FORMATS in gemm/product.cuh).
-var streamKFormats = []DType{Q4_0, Q8_0, Q4_K, Q5_K, Q6_K, F8, G4_128}
+// Prompts over quantised weights. On Hopper stream-K multiplies the usual formats; the ring in shared memory holds
+// their codes.
 
 // codesTokenTiles are the token tiles of their kernels.
 var codesTokenTiles = []int{16, 56, 104, 208}
@@ -14,7 +11,7 @@ var codesTokenTiles = []int{16, 56, 104, 208}
 // streamsCodes reports whether stream-K has kernels for all of the weights.
 func streamsCodes(weights []Weight) bool {
 	return !slices.ContainsFunc(weights, func(w Weight) bool {
-		return w.Layout != Codes || !slices.Contains(streamKFormats, w.DType)
+		return w.Layout != Codes || !slices.Contains(usualFormats, w.DType)
 	})
 }
 

@@ -12,7 +12,7 @@ import (
 var codesVariants = map[DType][]variant{}
 
 func init() {
-	for _, t := range streamKFormats {
+	for _, t := range usualFormats {
 		for _, tokens := range codesTokenTiles {
 			v := variant{suffix: fmt.Sprintf("_streamk%d", tokens), tiles: streamKTiles, tokens: tokens, threads: 384}
 			_, v.shared = codesRing(t, tokens)

@@ -4,7 +4,7 @@ import "testing"
 
 // The ring of every format has stages enough for the staged results of an output tile, and fits.
 func TestCodesRing(t *testing.T) {
-	for _, format := range streamKFormats {
+	for _, format := range usualFormats {
 		for _, tokens := range codesTokenTiles {
 			stages, shared := codesRing(format, tokens)
 			staged := tokens * (streamKTiles*tileRows + 4) * 4

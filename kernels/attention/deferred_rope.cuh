@@ -8,9 +8,17 @@
 #include "attention/splits.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/mma.cuh"
+#include "ptx/pdl.cuh"
+#include "ptx/tagged.cuh"
 
 struct AttendDeferredArgs : AttendArgs {
 	QKPostArgs post;
+};
+
+// AttendTaggedArgs are those of one row whose q, k and v come as tagged values, float32 [q, k, v][heads][dim], and whose
+// results go so, in pairs of bfloat16.
+struct AttendTaggedArgs : AttendDeferredArgs {
+	Tags tags;
 };
 
 // AttendOwnHeads does the post-processing in a block of ALL warps, for heads of size DIM, or ANY up to it. With
@@ -19,6 +27,8 @@ template <int DIM, bool ANY, int ALL, class Args> struct AttendOwnHeads {
 	static constexpr bool DEFERRED = false;
 
 	__device__ __forceinline__ AttendOwnHeads(const Args &, const AttendTile &, bool) {}
+	// wait returns when q, k and v of the row can be read.
+	__device__ __forceinline__ void wait() const { pdl_wait(); }
 	__device__ __forceinline__ void prefetch() const {}
 	__device__ __forceinline__ void process() const {}
 	__device__ __forceinline__ const uint16_t *queries() const { return nullptr; }
@@ -48,6 +58,7 @@ template <int DIM, bool ANY, int ALL> struct AttendOwnHeads<DIM, ANY, ALL, Atten
 		__shared__ __align__(16) uint16_t all[(ENTRIES + 2) * DIM];
 		return all;
 	}
+	__device__ __forceinline__ void wait() const { pdl_wait(); }
 	__device__ __forceinline__ const uint16_t *queries() const { return processed; }
 	__device__ __forceinline__ const uint16_t *key() const { return processed + ENTRIES * DIM; }
 	__device__ __forceinline__ const uint16_t *value() const { return processed + (ENTRIES + 1) * DIM; }
@@ -79,7 +90,14 @@ template <int DIM, bool ANY, int ALL> struct AttendOwnHeads<DIM, ANY, ALL, Atten
 
 	// process handles one head per warp at a time. Of several blocks with the same KV head, one
 	// stores k and v in the pool.
-	__device__ __forceinline__ void process() const {
+	__device__ __forceinline__ void process() const { process_by(*this); }
+	// load loads the lane's part of head `of`, which QKV left at `from`, and looks up its constants.
+	__device__ __forceinline__ void load(Post &x, const float *from, int kind, int of, int lane) const {
+		x.load(a, from, lane);
+		x.look_up(a, kind, of, tile.last, lane);
+	}
+	// The same with another one's load.
+	template <class Own> __device__ __forceinline__ void process_by(const Own &own) const {
 		const int lane = threadIdx.x % 32, dim = ANY ? a.dim : DIM;
 		const bool stores = tile.head == tile.kvHead * args.group;
 #pragma unroll 1
@@ -88,8 +106,7 @@ template <int DIM, bool ANY, int ALL> struct AttendOwnHeads<DIM, ANY, ALL, Atten
 			const float *q = a.q + ((size_t)tile.row * a.heads + of) * dim,
 						*kv = a.kv + ((size_t)tile.row * 2 * a.kvHeads + of - a.heads) * dim;
 			Post x;
-			x.load(a, i < tile.group ? q : kv, lane);
-			x.look_up(a, kind(i), of, tile.last, lane);
+			own.load(x, i < tile.group ? q : kv, kind(i), of, lane);
 			x.apply(a, kind(i), lane);
 			uint16_t *to = processed + (i < tile.group ? i : ENTRIES + i - tile.group) * DIM;
 			uint16_t *pool = static_cast<uint16_t *>(a.pool) + pool_index(of);
@@ -103,6 +120,36 @@ template <int DIM, bool ANY, int ALL> struct AttendOwnHeads<DIM, ANY, ALL, Atten
 			}
 			if (ANY) // products read whole rows
 				for (int e = dim + lane; e < DIM; e += 32) to[e] = 0;
+		}
+	}
+};
+
+// The same where q, k and v come as tagged values.
+template <int DIM, bool ANY, int ALL>
+struct AttendOwnHeads<DIM, ANY, ALL, AttendTaggedArgs> : AttendOwnHeads<DIM, ANY, ALL, AttendDeferredArgs> {
+	using Base = AttendOwnHeads<DIM, ANY, ALL, AttendDeferredArgs>;
+	static_assert(!ANY && DIM % 64 == 0, "lanes have whole pairs");
+	const uint64_t *const in;
+	const uint32_t tag;
+
+	__device__ __forceinline__ AttendOwnHeads(const AttendTaggedArgs &args, const AttendTile &tile, bool newest)
+		: Base(args, tile, newest), in(args.tags.in), tag(args.tags.base() + args.tags.taken) {}
+	__device__ __forceinline__ void wait() const {}
+	__device__ __forceinline__ void process() const { Base::process_by(*this); }
+	// load looks constants up first: they arrive while it waits for the values.
+	__device__ __forceinline__ void load(typename Base::Post &x, const float *, int kind, int of, int lane) const {
+		constexpr int N = DIM / 64; // pairs of a lane
+		x.look_up(this->a, kind, of, this->tile.last, lane);
+		const uint64_t *const at = in + of * DIM + lane;
+		uint64_t low[N], high[N];
+#pragma unroll
+		for (int n = 0; n < N; n++) low[n] = look_tagged(at + 32 * n), high[n] = look_tagged(at + DIM / 2 + 32 * n);
+#pragma unroll
+		for (int n = 0; n < Base::Post::PAIRS; n++) {
+			x.low[n] = x.high[n] = 0;
+			if (n >= N) continue;
+			x.low[n] = __uint_as_float(await_tagged(low[n], at + 32 * n, tag));
+			x.high[n] = __uint_as_float(await_tagged(high[n], at + DIM / 2 + 32 * n, tag));
 		}
 	}
 };

@@ -95,6 +95,8 @@ __device__ __forceinline__ void attend_leave(unsigned *counter, int blocks) {
 // AttendPlain are scores without softcap and sinks.
 struct AttendPlain {
 	static constexpr bool IS = false;
+	// prefetch brings what before and total read to L2.
+	__device__ __forceinline__ void prefetch(int) const {}
 	// score returns a score in units of log 2 from the product of query and key. scale includes log2(e).
 	__device__ __forceinline__ float score(float x, float scale) const { return x * scale; }
 	// before returns the sum before the first position of a tile's entry.
@@ -112,6 +114,9 @@ struct AttendLogits {
 	float cap;          // of scores in units of log 2: softcap*log2(e), or 0 for none
 	float steep;        // 2*log2(e)*scale/softcap
 
+	__device__ __forceinline__ void prefetch(int heads) const {
+		if (sinks && threadIdx.x * 8 < heads) prefetch_l2(sinks + threadIdx.x * 8);
+	}
 	// score: cap·tanh(y) = cap - 2·cap/(1 + e^2y).
 	__device__ __forceinline__ float score(float x, float scale) const {
 		if (cap == 0) return __fmul_rn(x, scale);

@@ -3,6 +3,7 @@
 #include "attention/softmax.cuh"
 #include "gemm/rounded.cuh"
 #include "ptx/packets.cuh"
+#include "ptx/tagged.cuh"
 
 // A row's positions are cut into splits of SPLIT, and a split into BLOCK positions for each of
 // WARPS warps. Warps are added in their order, then splits in theirs, so a row's sums have one
@@ -145,6 +146,20 @@ struct AttendSend {
 		const int k = row * to.width + to.begin(to.packets.rank) + at % to.part_cols;
 		to.all[k] = v;
 		to.packets.send(number, k, v);
+	}
+};
+
+// AttendGive gives them to the next product as tagged pairs of bfloat16. Heads are multiples of 32 elements, and whole
+// warps store neighbours.
+struct AttendGive {
+	const Tags &to;
+	uint32_t tag;
+
+	__device__ __forceinline__ void begin() { tag = to.base() + to.given; }
+	__device__ __forceinline__ void store(const AttendArgs &a, size_t index, int element, float v) const {
+		v = __fmul_rn(v, to.scale);
+		const float next = __shfl_xor_sync(~0u, v, 1);
+		if (element % 2 == 0) put_tagged(to.out + (index * a.dim + element) / 2, attend_pack(v, next), tag);
 	}
 };
 

@@ -183,6 +183,50 @@ REEL_FIELD(CodesArgs<Projection>, units, 148);
 REEL_FIELD(CodesArgs<Projection>, at_once, 152);
 REEL_FIELD(CodesArgs<Projection>, stages, 156);
 
+REEL_SIZE(CodesArgs<Tagged<GateUp>>, 200);
+REEL_FIELD(CodesArgs<Tagged<GateUp>>, op, 0);
+REEL_FIELD(CodesArgs<Tagged<GateUp>>, rows, 120);
+REEL_FIELD(CodesArgs<Tagged<GateUp>>, scales, 128);
+REEL_FIELD(CodesArgs<Tagged<GateUp>>, sums, 136);
+REEL_FIELD(CodesArgs<Tagged<GateUp>>, handover, 144);
+REEL_FIELD(CodesArgs<Tagged<GateUp>>, first, 184);
+REEL_FIELD(CodesArgs<Tagged<GateUp>>, units, 188);
+REEL_FIELD(CodesArgs<Tagged<GateUp>>, at_once, 192);
+REEL_FIELD(CodesArgs<Tagged<GateUp>>, stages, 196);
+
+REEL_SIZE(CodesArgs<Tagged<Head>>, 184);
+REEL_FIELD(CodesArgs<Tagged<Head>>, op, 0);
+REEL_FIELD(CodesArgs<Tagged<Head>>, rows, 104);
+REEL_FIELD(CodesArgs<Tagged<Head>>, scales, 112);
+REEL_FIELD(CodesArgs<Tagged<Head>>, sums, 120);
+REEL_FIELD(CodesArgs<Tagged<Head>>, handover, 128);
+REEL_FIELD(CodesArgs<Tagged<Head>>, first, 168);
+REEL_FIELD(CodesArgs<Tagged<Head>>, units, 172);
+REEL_FIELD(CodesArgs<Tagged<Head>>, at_once, 176);
+REEL_FIELD(CodesArgs<Tagged<Head>>, stages, 180);
+
+REEL_SIZE(CodesArgs<Tagged<Projection>>, 200);
+REEL_FIELD(CodesArgs<Tagged<Projection>>, op, 0);
+REEL_FIELD(CodesArgs<Tagged<Projection>>, rows, 120);
+REEL_FIELD(CodesArgs<Tagged<Projection>>, scales, 128);
+REEL_FIELD(CodesArgs<Tagged<Projection>>, sums, 136);
+REEL_FIELD(CodesArgs<Tagged<Projection>>, handover, 144);
+REEL_FIELD(CodesArgs<Tagged<Projection>>, first, 184);
+REEL_FIELD(CodesArgs<Tagged<Projection>>, units, 188);
+REEL_FIELD(CodesArgs<Tagged<Projection>>, at_once, 192);
+REEL_FIELD(CodesArgs<Tagged<Projection>>, stages, 196);
+
+REEL_SIZE(CodesArgs<Tagged<QKVApart>>, 264);
+REEL_FIELD(CodesArgs<Tagged<QKVApart>>, op, 0);
+REEL_FIELD(CodesArgs<Tagged<QKVApart>>, rows, 184);
+REEL_FIELD(CodesArgs<Tagged<QKVApart>>, scales, 192);
+REEL_FIELD(CodesArgs<Tagged<QKVApart>>, sums, 200);
+REEL_FIELD(CodesArgs<Tagged<QKVApart>>, handover, 208);
+REEL_FIELD(CodesArgs<Tagged<QKVApart>>, first, 248);
+REEL_FIELD(CodesArgs<Tagged<QKVApart>>, units, 252);
+REEL_FIELD(CodesArgs<Tagged<QKVApart>>, at_once, 256);
+REEL_FIELD(CodesArgs<Tagged<QKVApart>>, stages, 260);
+
 REEL_SIZE(CodesHandover, 40);
 REEL_FIELD(CodesHandover, rows, 0);
 REEL_FIELD(CodesHandover, sums, 8);
@@ -202,6 +246,11 @@ REEL_FIELD(CodesArgs<QKV>, first, 208);
 REEL_FIELD(CodesArgs<QKV>, units, 212);
 REEL_FIELD(CodesArgs<QKV>, at_once, 216);
 REEL_FIELD(CodesArgs<QKV>, stages, 220);
+
+REEL_SIZE(ChoiceArgs, 176);
+REEL_FIELD(ChoiceArgs, of, 0);
+REEL_FIELD(ChoiceArgs, logits, 160);
+REEL_FIELD(ChoiceArgs, choice, 168);
 
 REEL_SIZE(ChooseArgs, 224);
 REEL_FIELD(ChooseArgs, route, 0);
@@ -361,6 +410,10 @@ REEL_FIELD(FillArgs, data, 0);
 REEL_FIELD(FillArgs, n, 8);
 REEL_FIELD(FillArgs, value, 16);
 REEL_FIELD(FillArgs, pad, 20);
+
+REEL_SIZE(EmbedTaggedArgs, 80);
+REEL_FIELD(EmbedTaggedArgs, of, 0);
+REEL_FIELD(EmbedTaggedArgs, tags, 40);
 
 REEL_SIZE(GateUpArgs, 80);
 REEL_FIELD(GateUpArgs, gate, 0);
@@ -883,6 +936,54 @@ REEL_FIELD(StreamKArgs<QKV>, partials, 200);
 REEL_FIELD(StreamKArgs<QKV>, arrivals, 208);
 REEL_FIELD(StreamKArgs<QKV>, plan, 216);
 
+REEL_SIZE(TaggedArgs<GateUp>, 120);
+REEL_FIELD(TaggedArgs<GateUp>, op, 0);
+REEL_FIELD(TaggedArgs<GateUp>, tags, 80);
+
+REEL_SIZE(TaggedArgs<Head>, 104);
+REEL_FIELD(TaggedArgs<Head>, op, 0);
+REEL_FIELD(TaggedArgs<Head>, tags, 64);
+
+REEL_SIZE(TaggedArgs<Projection>, 120);
+REEL_FIELD(TaggedArgs<Projection>, op, 0);
+REEL_FIELD(TaggedArgs<Projection>, tags, 80);
+
+REEL_SIZE(TaggedArgs<QKVApart>, 184);
+REEL_FIELD(TaggedArgs<QKVApart>, op, 0);
+REEL_FIELD(TaggedArgs<QKVApart>, tags, 144);
+
+REEL_SIZE(TaggedDownArgs<CodesArgs<ExpertDown>>, 272);
+REEL_FIELD(TaggedDownArgs<CodesArgs<ExpertDown>>, op, 0);
+REEL_FIELD(TaggedDownArgs<CodesArgs<ExpertDown>>, tags, 216);
+REEL_FIELD(TaggedDownArgs<CodesArgs<ExpertDown>>, choice, 256);
+REEL_FIELD(TaggedDownArgs<CodesArgs<ExpertDown>>, experts, 264);
+REEL_FIELD(TaggedDownArgs<CodesArgs<ExpertDown>>, unused, 268);
+
+REEL_SIZE(TaggedDownArgs<ExpertDownArgs>, 192);
+REEL_FIELD(TaggedDownArgs<ExpertDownArgs>, op, 0);
+REEL_FIELD(TaggedDownArgs<ExpertDownArgs>, tags, 136);
+REEL_FIELD(TaggedDownArgs<ExpertDownArgs>, choice, 176);
+REEL_FIELD(TaggedDownArgs<ExpertDownArgs>, experts, 184);
+REEL_FIELD(TaggedDownArgs<ExpertDownArgs>, unused, 188);
+
+REEL_SIZE(TaggedGatesArgs<ExpertGateUpArgs>, 360);
+REEL_FIELD(TaggedGatesArgs<ExpertGateUpArgs>, op, 0);
+REEL_FIELD(TaggedGatesArgs<ExpertGateUpArgs>, tags, 144);
+REEL_FIELD(TaggedGatesArgs<ExpertGateUpArgs>, choice, 184);
+
+REEL_SIZE(TaggedRouteArgs, 200);
+REEL_FIELD(TaggedRouteArgs, of, 0);
+REEL_FIELD(TaggedRouteArgs, tags, 160);
+
+REEL_SIZE(Tags, 40);
+REEL_FIELD(Tags, pass, 0);
+REEL_FIELD(Tags, in, 8);
+REEL_FIELD(Tags, out, 16);
+REEL_FIELD(Tags, taken, 24);
+REEL_FIELD(Tags, given, 28);
+REEL_FIELD(Tags, first, 32);
+REEL_FIELD(Tags, scale, 36);
+
 REEL_SIZE(VectorArgs, 88);
 REEL_FIELD(VectorArgs, x, 0);
 REEL_FIELD(VectorArgs, index, 8);
@@ -910,10 +1011,17 @@ REEL_FIELD(WidthNormsArgs, eps, 36);
 REEL_SIZE(AttendDeferredArgs, 312);
 REEL_SIZE(AttendLogitsArgs<AttendDeferredArgs>, 328);
 REEL_SIZE(AttendSpreadArgs<AttendDeferredArgs>, 448);
+REEL_SIZE(AttendTaggedArgs, 352);
+REEL_SIZE(AttendLogitsArgs<AttendTaggedArgs>, 368);
 REEL_SIZE(AttendFromArgs, 208);
 static_assert(sizeof(AttendArgs) == 200, "post and earliest follow the base");
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+REEL_SIZE(TaggedGatesArgs<CodesArgs<ExpertGateUpTagged>>, 440);
+REEL_FIELD(TaggedGatesArgs<CodesArgs<ExpertGateUpTagged>>, op, 0);
+REEL_FIELD(TaggedGatesArgs<CodesArgs<ExpertGateUpTagged>>, tags, 224);
+REEL_FIELD(TaggedGatesArgs<CodesArgs<ExpertGateUpTagged>>, choice, 264);
+
 REEL_SIZE(WgmmaArgs<GateUp>, 104);
 REEL_FIELD(WgmmaArgs<GateUp>, op, 0);
 REEL_FIELD(WgmmaArgs<GateUp>, rounded, 80);

@@ -270,6 +270,16 @@ template <class Op, class F, int WARPS, bool TAKES> struct CodesBlock {
 	}
 };
 
+// ONE_ROW says of which ops there is a single row; of others there may be any number.
+template <class Op> constexpr bool ONE_ROW = false;
+// begin_codes lets the next kernel start and waits for the earlier ones; codes_tagged.cuh has another.
+template <class Op> __device__ __forceinline__ void begin_codes(Op &) { begin_product<Op::ATTENTION_NEXT, true>(); }
+// round_rows rounds a block's rows `first` to first+live-1; codes_tagged.cuh has another.
+template <class Op, class Rows>
+__device__ __forceinline__ void round_rows(const Op &, const Rows &rows, int first, int live) {
+	rows.round(first, live);
+}
+
 // codes computes all rows, at_once of them at a time. Each further at_once rows read the weights again. TAKES: the rows
 // are rounded.
 template <class Op, class F, int WARPS, bool TAKES> __device__ __forceinline__ void codes(const CodesArgs<Op> &a) {
@@ -278,7 +288,7 @@ template <class Op, class F, int WARPS, bool TAKES> __device__ __forceinline__ v
 	extern __shared__ uint4 roundedRows[];
 	Block b(a, shared, reinterpret_cast<char *>(roundedRows));
 	b.begin();
-	begin_product<Op::ATTENTION_NEXT, true>();
+	begin_codes(b.op);
 	// Blocks wait for scales, and so must not run while those are reset, not even without pdl_wait_rows.
 	if (TAKES || Op::HANDS_OVER && HANDS_CODES_OVER && a.handover.rows) pdl_wait();
 	for (int first = 0; first < b.in.n; first += a.at_once) {
@@ -291,10 +301,11 @@ template <class Op, class F, int WARPS, bool TAKES> __device__ __forceinline__ v
 		if (TAKES)
 			b.shared_rows().take(b.arriving(), a.rows, a.sums, first, live);
 		else
-			b.shared_rows().round(first, live);
+			round_rows(b.op, b.shared_rows(), first, live);
 		__syncthreads();
 		if (TAKES && Op::NORMED && first == 0) give_scales(a.scales, b.shared_rows(), WARPS * 32);
-		b.multiply(first, live);
+		b.multiply(first, ONE_ROW<Op> ? 1 : live);
+		if (ONE_ROW<Op>) return; // which leaves registers for the bricks
 	}
 }
 

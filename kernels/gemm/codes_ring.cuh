@@ -55,7 +55,7 @@ template <class Op, class F> struct CodesRing {
 	// consume computes the block's units for all rows.
 	__device__ __forceinline__ void consume() {
 		const int live = max(live_rows(in, 0, a.at_once), 1), part = threadIdx.x / 32;
-		rows().round(0, live);
+		round_rows(op, rows(), 0, live);
 		named_barrier_sync<CONSUMERS>(1);
 		const Rows rounded = rows().rows(live);
 		const int row = threadIdx.x % 16, token = threadIdx.x / 16 % TOKEN_TILE, which = threadIdx.x / (16 * TOKEN_TILE);
@@ -113,7 +113,7 @@ template <class Op, class F> __device__ __forceinline__ void codes_ring(const Co
 		if (elect_one()) b.ring.produce(b.op, blockIdx.x, gridDim.x);
 		return;
 	}
-	begin_product<Op::ATTENTION_NEXT, true>();
+	begin_codes(b.op);
 	b.consume();
 }
 #endif

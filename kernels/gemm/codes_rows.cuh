@@ -29,30 +29,44 @@ template <class F> struct Sums {
 	static_assert(F::Code::EXPONENT == INTEGERS || F::Code::EXPONENT == 127 || F::Code::EXPONENT == 120);
 };
 
+// RowsInMemory is where RowRounder has rows from: those that earlier kernels stored. codes_tagged.cuh has others. ROUNDED
+// ones come as rounded(four, k), without a norm.
+struct RowsInMemory {
+	static constexpr bool ROUNDED = false;
+	using Four = float4; // columns of a row
+	const Activations &in;
+
+	__device__ __forceinline__ Four load(int row, int k) const {
+		return load_activation(in.x + (size_t)row * in.cols + k);
+	}
+	__device__ __forceinline__ float4 &values(Four &v, int) const { return v; }
+};
+
 // RowRounder rounds parts of rows: chunks of 128 columns from `first` on, every WARPS-th (16 or 8). Lanes have four
 // columns each. Squares are those of 16 partial sums, to which chunks belong in turn: a warp has 16/WARPS of them.
 struct RowRounder {
 	const Activations &in;
 	const int lane, first;
 
-	// round rounds ROWS rows, with loads of BATCH chunks of each in flight. It passes each four columns to put(i,
+	// round rounds ROWS rows of `from`, with loads of BATCH chunks of each in flight. It passes each four columns to put(i,
 	// column, values) for the i-th row, and their sums over 16 columns, 32 or both (SUMS: 48), for codes that are
 	// integers, to sum(i, columns, index, value). It adds the squares that this lane has. A row below 0 is zeros.
-	template <bool NORMED, int SUMS, int ROWS, int BATCH, int WARPS, class Put, class Sum>
-	__device__ __forceinline__ void round(
-		const int (&row)[ROWS], float (&squares)[ROWS][PARTIALS / WARPS], Put put, Sum sum) const {
+	template <bool NORMED, int SUMS, int ROWS, int BATCH, int WARPS, class From, class Put, class Sum>
+	__device__ __forceinline__ void round(const From &from, const int (&row)[ROWS],
+		float (&squares)[ROWS][PARTIALS / WARPS], Put put, Sum sum) const {
 		static_assert(BATCH % (PARTIALS / WARPS) == 0, "the partial sum of a chunk is known");
 		const int chunks = padded_columns(in.cols) / CHUNK_COLUMNS;
 		for (int chunk = first; chunk < chunks; chunk += WARPS * BATCH) {
-			float4 v[BATCH][ROWS], norm[BATCH];
+			typename From::Four v[BATCH][ROWS];
+			float4 norm[BATCH];
 #pragma unroll
 			for (int b = 0; b < BATCH; b++) {
 				const int k = (chunk + b * WARPS) * CHUNK_COLUMNS + lane * 4;
 				if (NORMED) norm[b] = k < in.cols ? load_constant(in.norm + k) : float4{0, 0, 0, 0};
 #pragma unroll
 				for (int i = 0; i < ROWS; i++) {
-					v[b][i] = {0, 0, 0, 0};
-					if (row[i] >= 0 && k < in.cols) v[b][i] = load_activation(in.x + (size_t)row[i] * in.cols + k);
+					v[b][i] = {};
+					if (row[i] >= 0 && k < in.cols) v[b][i] = from.load(row[i], k);
 				}
 			}
 #pragma unroll
@@ -61,13 +75,18 @@ struct RowRounder {
 				if (chunk + b * WARPS >= chunks) break;
 #pragma unroll
 				for (int i = 0; i < ROWS; i++) {
-					if (NORMED) {
-						float &s = squares[i][b % (PARTIALS / WARPS)];
-						s = add_squares(s, v[b][i]);
-						v[b][i] = times(v[b][i], norm[b]);
+					uint2 rounded;
+					if constexpr (From::ROUNDED) {
+						rounded = from.rounded(v[b][i], k);
+					} else {
+						auto &&x = from.values(v[b][i], k); // no copy, which took codes_ring 9 registers
+						if (NORMED) {
+							float &s = squares[i][b % (PARTIALS / WARPS)];
+							s = add_squares(s, x);
+							x = times(x, norm[b]);
+						}
+						rounded = pack4<BF16>(times(x, {ACTIVATIONS, ACTIVATIONS, ACTIVATIONS, ACTIVATIONS}));
 					}
-					const uint2 rounded =
-						pack4<BF16>(times(v[b][i], {ACTIVATIONS, ACTIVATIONS, ACTIVATIONS, ACTIVATIONS}));
 					put(i, k, rounded);
 					if (!SUMS) continue;
 					float s = sum_of_16(rounded);
@@ -149,9 +168,10 @@ template <bool NORMED, int SUMS, int WARPS, int ROWS, int BATCH, int ONE> struct
 		return reinterpret_cast<float *>(rounded + at_once * row_pitch(in.cols));
 	}
 
-	// round_rows rounds ROWS_ rows from row `first` on, each as row `to` and the following. Rows past `live` are not
-	// stored.
-	template <int ROWS_, int BATCH_> __device__ __forceinline__ void round_rows(int first, int to, int live) const {
+	// round_rows rounds ROWS_ rows of `from` from row `first` on, each as row `to` and the following. Rows past `live`
+	// are not stored.
+	template <int ROWS_, int BATCH_, class From>
+	__device__ __forceinline__ void round_rows(const From &from, int first, int to, int live) const {
 		constexpr int EACH = PARTIALS / WARPS; // partial sums of squares that a warp has
 		const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 		const int pitch = row_pitch(in.cols);
@@ -164,7 +184,7 @@ template <bool NORMED, int SUMS, int WARPS, int ROWS, int BATCH, int ONE> struct
 			for (int e = 0; e < EACH; e++) sum[i][e] = 0;
 		}
 		RowRounder{in, lane, warp}.template round<NORMED, SUMS, ROWS_, BATCH_, WARPS>(
-			row, sum,
+			from, row, sum,
 			[&](int i, int k, uint2 v) {
 				if (to + i < live)
 					*reinterpret_cast<uint2 *>(rounded + (to + i) * pitch + RowRounder::chunk_of(k, GROUP_CHUNKS)) = v;
@@ -188,9 +208,13 @@ template <bool NORMED, int SUMS, int WARPS, int ROWS, int BATCH, int ONE> struct
 	// round rounds rows `first` to first+live-1.
 	__device__ __forceinline__ void round(int first, int live) const {
 		if (live == 1)
-			round_rows<1, ONE>(first, 0, 1);
+			round_one(RowsInMemory{in}, first);
 		else
-			for (int t = 0; t < live; t += ROWS) round_rows<ROWS, BATCH>(first, t, live);
+			for (int t = 0; t < live; t += ROWS) round_rows<ROWS, BATCH>(RowsInMemory{in}, first, t, live);
+	}
+	// round_one rounds a single row.
+	template <class From> __device__ __forceinline__ void round_one(const From &from, int row) const {
+		round_rows<1, ONE>(from, row, 0, 1);
 	}
 
 	// take starts to copy rows `first` to first+live-1, which the product before has rounded. The last blocks, which may
@@ -219,7 +243,7 @@ template <bool NORMED, int SUMS, int WARPS, int ROWS, int BATCH, int ONE> struct
 	__device__ __forceinline__ void square(int t) const {
 		float sum[1][PARTIALS / WARPS] = {};
 		RowRounder{in, (int)threadIdx.x % 32, (int)threadIdx.x / 32}.template round<true, 0, 1, ONE, WARPS>(
-			{t}, sum, [](int, int, uint2) {}, [](int, int, int, float) {});
+			RowsInMemory{in}, {t}, sum, [](int, int, uint2) {}, [](int, int, int, float) {});
 		store_squares(t, sum[0]);
 	}
 	// scale returns 1/rms of a row, when all threads have stored its squares.

@@ -67,7 +67,8 @@ template <class Op, class F> struct ExpertRing {
 			const SharedRows<Op::NORMED, SUMS, WARPS, SUMS ? 2 : 4, SUMS ? 2 : 1, 2> rounder = {
 				in, ring.ring + ring.stages * ring.stage_bytes(), shared.squares, a.at_once};
 			const int live = live_rows(in, 0, a.at_once);
-			rounder.round(0, live);
+			round_rows(op, rounder, 0, live);
+			results.choose(s);
 			named_barrier_sync<CONSUMERS>(1);
 			if (threadIdx.x < TOKEN_TILE)
 				shared.scales[found][threadIdx.x] = Op::NORMED
@@ -103,8 +104,9 @@ template <class Op, class F> struct ExpertRing {
 	}
 };
 
-// expert_ring computes the units of so many blocks. results.of(op) takes what the op's finish takes, and results.end is
-// called by all threads that have passed results on.
+// expert_ring computes the units of so many blocks. results.begin waits for the kernels before. Where they have not chosen,
+// the others choose when rows are rounded, and the producer's warp awaits that. results.of(op) takes what the op's finish
+// takes, and results.end is called by all threads that have passed results on.
 template <class Op, class F, class Results>
 __device__ __forceinline__ void expert_ring(const CodesArgs<Op> &a, int blocks, const Results &results) {
 	using Block = ExpertRing<Op, F>;
@@ -113,10 +115,13 @@ __device__ __forceinline__ void expert_ring(const CodesArgs<Op> &a, int blocks, 
 	Block b(a, shared, reinterpret_cast<char *>(roundedRows), blocks);
 	if (threadIdx.x == Block::CONSUMERS) b.ring.start(b.parts);
 	__syncthreads();
-	begin_product<Op::ATTENTION_NEXT, true>();
+	results.template begin<Op>();
 	if (threadIdx.x >= Block::CONSUMERS) {
 		decrease_registers<24>();
-		if (threadIdx.x / 32 == CODES_WARPS && elect_one()) b.produce();
+		if (threadIdx.x / 32 == CODES_WARPS) {
+			results.await_choice();
+			if (elect_one()) b.produce();
+		}
 	} else {
 		increase_registers<112>();
 		b.consume(results);
@@ -124,8 +129,15 @@ __device__ __forceinline__ void expert_ring(const CodesArgs<Op> &a, int blocks, 
 	}
 }
 
+// WaitingResults are those of rows and a choice that earlier kernels stored.
+struct WaitingResults {
+	template <class Op> __device__ __forceinline__ void begin() const { begin_product<Op::ATTENTION_NEXT, true>(); }
+	template <class Span> __device__ __forceinline__ void choose(const Span &) const {}
+	__device__ __forceinline__ void await_choice() const {}
+};
+
 // StoredResults are those that the op stores.
-struct StoredResults {
+struct StoredResults : WaitingResults {
 	template <class Op> __device__ __forceinline__ Op of(const Op &op) const { return op; }
 	template <int THREADS> __device__ __forceinline__ void end() const {}
 };
@@ -134,9 +146,10 @@ template <class Op, class F> __device__ __forceinline__ void expert_ring(const C
 }
 
 // SentResults are those of one row that go to all ranks.
-template <class Op> struct SentResults {
+template <class Op> struct SentResults : WaitingResults {
 	const SpreadCodesArgs<Op> &a;
 
+	__device__ __forceinline__ SentResults(const SpreadCodesArgs<Op> &a) : a(a) {}
 	__device__ __forceinline__ Spreading<Op> of(const Op &op) const {
 		Spreading<Op> sent(a, op);
 		sent.number = a.to.packets.number();
@@ -150,7 +163,7 @@ template <class Op> struct SentResults {
 template <class Op, class F> __device__ __forceinline__ void expert_ring_spread(const SpreadCodesArgs<Op> &a) {
 	if (receives(a)) return;
 	begin_product<Op::ATTENTION_NEXT, true>();
-	if (Op::segments(a.op.op)) return expert_ring<Op, F>(a.op, computing_blocks(a), SentResults<Op>{a});
+	if (Op::segments(a.op.op)) return expert_ring<Op, F>(a.op, computing_blocks(a), SentResults<Op>(a));
 	skip_units(Spreading<Op>(a, Op::template of<0>(a.op.op, 0))); // a row of padding
 	__syncthreads();
 	if (threadIdx.x == 0) a.to.packets.begun();

@@ -444,6 +444,21 @@ using G4_32 = Format<64, ZeroPoint, FloatsAndZeros<2>>;
 using G4_64 = Format<64, ZeroPoint, FloatsAndZeros<1>>;
 using G4_128 = Format<128, ZeroPoint, FloatsAndZeros<1>>;
 
+// REEL_USUAL_FORMATS applies each(name, format, …) to the usual formats, usualFormats of codes.go: there are kernels for
+// prompts by stream-K and for tagged values. Bricks of 64 columns have a ring in gate and up of one row.
+#define REEL_USUAL_FORMATS_OF_64(each, ...) \
+	each(q4_0, Q4_0, ##__VA_ARGS__)         \
+	each(q8_0, Q8_0, ##__VA_ARGS__)
+#define REEL_USUAL_FORMATS_OF_MORE(each, ...) \
+	each(q4_k, Q4_K, ##__VA_ARGS__)           \
+	each(q5_k, Q5_K, ##__VA_ARGS__)           \
+	each(q6_k, Q6_K, ##__VA_ARGS__)           \
+	each(f8, F8, ##__VA_ARGS__)               \
+	each(g4_128, G4_128, ##__VA_ARGS__)
+#define REEL_USUAL_FORMATS(each, ...)                 \
+	REEL_USUAL_FORMATS_OF_64(each, ##__VA_ARGS__) \
+	REEL_USUAL_FORMATS_OF_MORE(each, ##__VA_ARGS__)
+
 // REEL_FORMATS applies each(name, format, …) to all formats.
 #define REEL_FORMATS(each, ...)          \
 	each(q4_0, Q4_0, ##__VA_ARGS__)      \

@@ -27,16 +27,21 @@ template <class Op, class D, int U> struct Gemv {
 		  lane(threadIdx.x & 31),
 		  warp(threadIdx.x >> 5),
 		  steps(in.cols / MMA_K) {
+		aim(op, unit);
+	}
+
+	__device__ __forceinline__ void aim(const Op &op, int unit) {
 #pragma unroll
 		for (int r = 0; r < R; r++) tile[r] = fragments(op, unit, r) + lane;
 	}
-
 	__device__ __forceinline__ void begin_weights() {
 #pragma unroll
 		for (int j = 0; j < U; j++)
 			if (step_of(warp, j) < steps)
 #pragma unroll
 				for (int r = 0; r < R; r++) a[r][j] = load_weights(tile[r] + step_of(warp, j) * 32);
+	}
+	__device__ __forceinline__ void begin_norm() {
 		if (Op::NORMED)
 			each_quad([&](int quad) { cp_async<16>(norm + quad, in.norm + quad * 4); });
 	}
@@ -112,9 +117,31 @@ template <class Op, class D, int U> struct Gemv {
 	}
 };
 
-// takes_row reports whether take_row fills the row otherwise than from memory; see spread.cuh.
+// takes_row reports whether take_sent fills the row otherwise than from memory; see spread.cuh.
 template <class Op> __device__ __forceinline__ bool takes_row(const Op &) { return false; }
-template <class Op> __device__ __forceinline__ void take_row(const Op &, float4 *) {}
+template <class Op> __device__ __forceinline__ void take_sent(const Op &, float4 *) {}
+
+// begin_operands starts loads that need not wait: a unit's weights, and the norm; experts_tagged.cuh has another.
+template <class Op, class B> __device__ __forceinline__ void begin_operands(const Op &, B &b) {
+	b.begin_weights();
+	b.begin_norm();
+}
+
+// begin_gemv lets the next kernel start and waits for the earlier ones; tagged.cuh has another.
+template <class Op> __device__ __forceinline__ void begin_gemv(Op &) { begin_product<Op::ATTENTION_NEXT, true>(); }
+
+// take_row fills the block's row with row t, rounded, and calls prepare on the way; tagged.cuh has another.
+template <class Op, class B, class Prepare>
+__device__ __forceinline__ void take_row(const Op &op, B &b, int t, float *squares, Prepare prepare) {
+	if (takes_row(op))
+		take_sent(op, b.row);
+	else
+		b.begin_row(t);
+	prepare();
+	cp_async_commit();
+	cp_async_wait<1>();
+	b.round_row(squares);
+}
 
 // gemv computes row 0 of all units of a block.
 template <class Op, class D, int U> __device__ __forceinline__ void gemv(Op op) {
@@ -126,19 +153,14 @@ template <class Op, class D, int U> __device__ __forceinline__ void gemv(Op op) 
 	__shared__ typename Op::Prefetched prefetched[16];
 	extern __shared__ float4 gemvShared[];
 	Block b(op, blockIdx.x, gemvShared);
-	b.begin_weights();
-	begin_product<Op::ATTENTION_NEXT, true>();
+	begin_operands(op, b);
+	begin_gemv(op);
 	const int t = b.in.row(0);
 	if (t < 0) return;
 	const bool finishes = threadIdx.x < 16;
-	if (takes_row(op))
-		take_row(op, gemvShared);
-	else
-		b.begin_row(t);
-	if (finishes) prepare_output(op, blockIdx.x, threadIdx.x, 0, prefetched);
-	cp_async_commit();
-	cp_async_wait<1>();
-	b.round_row(squares);
+	take_row(op, b, t, squares, [&] {
+		if (finishes) prepare_output(op, blockIdx.x, threadIdx.x, 0, prefetched);
+	});
 	float scale = 1;
 	for (int unit = blockIdx.x, buffer = 0;; buffer ^= PERSISTENT) {
 		const int next = unit + computing_blocks(op);

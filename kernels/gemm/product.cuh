@@ -43,12 +43,14 @@
 #include "gemm/codes.cuh"
 #include "gemm/codes_many.cuh"
 #include "gemm/codes_ring.cuh"
+#include "gemm/codes_tagged.cuh"
 #include "gemm/gemv.cuh"
 #include "gemm/many.cuh"
 #include "gemm/operands.cuh"
 #include "gemm/skinny.cuh"
 #include "gemm/spread.cuh"
 #include "gemm/stream_k.cuh"
+#include "gemm/tagged.cuh"
 #include "gemm/tiled.cuh"
 #include "gemm/wgmma.cuh"
 #include "gemm/whole.cuh"
@@ -69,6 +71,10 @@
 #define REEL_STREAM_K(name, Op, D, T, STAGES)                                                            \
 	REEL_KERNEL(name, (StreamK<Op, D, T, STAGES>::THREADS), 1, (stream_k<Op, D, T, STAGES>(a)), \
 	            const __grid_constant__ StreamKArgs<Op> a)
+// The kernel of one row that takes and gives tagged values.
+#define REEL_TAGGED(name, Op, U)                                                            \
+	REEL_KERNEL(name##_tagged, FEW_ROWS_THREADS, 2, (gemv_tagged<Op, U>(a)), \
+	            const __grid_constant__ TaggedArgs<Op> a)
 // The kernel of whole output tiles, for long prompts.
 #define REEL_WHOLE(name, Op, D)                                                              \
 	REEL_KERNEL(name##_whole192, (Whole<Op, D, 192, 3>::THREADS), 1, (whole<Op, D, 192, 3>(a)), \
@@ -82,6 +88,13 @@
 #define REEL_CODES_RING8(format, F, name, Op)                                                         \
 	REEL_KERNEL(name##_##format##_ring8, (CodesRing<Op, F>::THREADS), 2, (codes_ring<Op, F>(a)), \
 	            const __grid_constant__ CodesArgs<Op> a)
+// The kernels of one row over quantised weights that take and give tagged values, with a ring or without.
+#define REEL_CODES_TAGGED(format, F, name, Op)                                                         \
+	REEL_KERNEL(name##_##format##_tagged, CODES_WARPS * 32, 1, (codes_tagged<Op, F, CODES_WARPS>(a)), \
+	            const __grid_constant__ CodesArgs<Tagged<Op>> a)
+#define REEL_CODES_RING_TAGGED(format, F, name, Op)                                                            \
+	REEL_KERNEL(name##_##format##_tagged, (CodesRing<Tagged<Op>, F>::THREADS), 2, (codes_ring_tagged<Op, F>(a)), \
+	            const __grid_constant__ CodesArgs<Tagged<Op>> a)
 // The kernels of up to 8 rows that the product before hands over.
 #define REEL_CODES_TAKEN(format, F, name, Op)                                                                  \
 	REEL_KERNEL(name##_##format##_taken8, CODES_WARPS * 32, 1, (codes<Op, F, CODES_WARPS, true>(a)), \
@@ -97,9 +110,12 @@
 #define REEL_WGMMA(name, Op, D, M, G, T)
 #define REEL_MANY(name, Op, D, T, ROWS, WEIGHTS)
 #define REEL_STREAM_K(name, Op, D, T, STAGES)
+#define REEL_TAGGED(name, Op, U)
 #define REEL_WHOLE(name, Op, D)
 #define REEL_STREAM_K_CODES(name, Op, F, T)
 #define REEL_CODES_RING8(format, F, name, Op)
+#define REEL_CODES_TAGGED(format, F, name, Op)
+#define REEL_CODES_RING_TAGGED(format, F, name, Op)
 #define REEL_CODES_TAKEN(format, F, name, Op)
 // The kernel over quantised weights of 32 rounded rows.
 #define REEL_CODES_MANY(name, Op, F)                                                                 \
@@ -119,15 +135,8 @@
 	REEL_STREAM_K_CODES(name##_##f##_streamk56, Op, F, 56)   \
 	REEL_STREAM_K_CODES(name##_##f##_streamk104, Op, F, 104) \
 	REEL_STREAM_K_CODES(name##_##f##_streamk208, Op, F, 208)
-// The formats that prompts are multiplied from by stream-K (streamKFormats in stream_k_codes.go).
-#define REEL_STREAM_K_FORMATS(name, Op)              \
-	REEL_STREAM_K_CODES_OF(q4_0, Q4_0, name, Op) \
-	REEL_STREAM_K_CODES_OF(q8_0, Q8_0, name, Op) \
-	REEL_STREAM_K_CODES_OF(q4_k, Q4_K, name, Op) \
-	REEL_STREAM_K_CODES_OF(q5_k, Q5_K, name, Op) \
-	REEL_STREAM_K_CODES_OF(q6_k, Q6_K, name, Op) \
-	REEL_STREAM_K_CODES_OF(f8, F8, name, Op)     \
-	REEL_STREAM_K_CODES_OF(g4_128, G4_128, name, Op)
+// Of the usual formats.
+#define REEL_STREAM_K_FORMATS(name, Op) REEL_USUAL_FORMATS(REEL_STREAM_K_CODES_OF, name, Op)
 
 // Blocks per SM for up to 8 rows, and the steps of activations in flight then: one step leaves
 // registers for two blocks.

@@ -1,6 +1,7 @@
 // A router: the logits of experts, and the choice of a row's experts.
 #pragma once
 #include "gemm/operands.cuh"
+#include "ptx/tagged.cuh"
 
 // RouteArgs: the fields of Route in kernels/route.go.
 struct RouteArgs {
@@ -19,6 +20,12 @@ struct RouteArgs {
 	float scale, eps;
 	// Of a step of one row, whose segments are its ranks; else null, and reel_group makes the segments.
 	int32_t *count, *expert, *place, *row;
+};
+
+// TaggedRouteArgs are those of a row's logits as tagged values: tags.in is X, tags.out the logits.
+struct TaggedRouteArgs {
+	RouteArgs of;
+	Tags tags;
 };
 
 enum Scoring { SOFTMAX_OF_ALL, SIGMOID, SOFTMAX_OF_CHOSEN };
@@ -64,8 +71,8 @@ __device__ __forceinline__ float warp_max(float v) {
 // order, then the lanes. The router's first columns are loaded before the rows are there, and rows several quads at a
 // time: a warp waits for memory as seldom as its registers allow. Of many rows a warp has several experts, so that the
 // rows are read less often.
-template <int ROWS, int EXPERTS> struct RouteLogits {
-	static constexpr int BATCH = ROWS == 1 ? 16 : EXPERTS == 1 ? 4 : 2;  // quads of each row in flight
+// BATCH is the quads of each row in flight.
+template <int ROWS, int EXPERTS, int BATCH = ROWS == 1 ? 16 : EXPERTS == 1 ? 4 : 2> struct RouteLogits {
 	static constexpr int EARLY = EXPERTS > 1 ? BATCH : ROWS == 1 ? 16 : 8; // quads that are loaded before the wait
 	static_assert(EARLY % BATCH == 0, "a batch is early, or is not");
 
@@ -90,14 +97,34 @@ template <int ROWS, int EXPERTS> struct RouteLogits {
 		}
 	}
 
+	// prefetch_late brings the expert's other columns to L2.
+	__device__ __forceinline__ void prefetch_late() const {
+		if (expert >= a.experts) return;
+		for (int k = EARLY * 128 + lane * 8; k < a.hidden; k += 256)
+			prefetch_l2(a.router + (size_t)expert * a.hidden + k), prefetch_l2(a.norm + k);
+	}
+
 	// run stores the logits of `live` rows from `first` on.
 	__device__ __forceinline__ void run(int first, int live) const {
 		const float *x[ROWS];
-		float sum[ROWS][EXPERTS], squares[ROWS];
 #pragma unroll
 		for (int i = 0; i < ROWS; i++) {
 			const int t = first + min(i, live - 1);
 			x[i] = a.x + (size_t)(a.rows ? a.rows[t] : t) * a.hidden + lane * 4;
+		}
+		each(x, [&](int i, int e, float logit) {
+			if (i < live && expert + e < a.experts)
+				a.logits[(size_t)(first + i) * a.experts + expert + e] = biased(e, logit);
+		});
+	}
+	__device__ __forceinline__ float biased(int e, float logit) const {
+		return a.bias ? __fadd_rn(logit, a.bias[expert + e]) : logit;
+	}
+	// each passes the logits of rows, without bias, to put(i, e, logit), in one lane. x has this lane's first columns.
+	template <class Put> __device__ __forceinline__ void each(const float *const (&x)[ROWS], Put put) const {
+		float sum[ROWS][EXPERTS], squares[ROWS];
+#pragma unroll
+		for (int i = 0; i < ROWS; i++) {
 			squares[i] = 0;
 #pragma unroll
 			for (int e = 0; e < EXPERTS; e++) sum[i][e] = 0;
@@ -118,9 +145,7 @@ template <int ROWS, int EXPERTS> struct RouteLogits {
 #pragma unroll
 			for (int e = 0; e < EXPERTS; e++) {
 				const float logit = __fmul_rn(scale, warp_sum(sum[i][e]));
-				if (lane == 0 && i < live && expert + e < a.experts)
-					a.logits[(size_t)(first + i) * a.experts + expert + e] =
-						a.bias ? __fadd_rn(logit, a.bias[expert + e]) : logit;
+				if (lane == 0) put(i, e, logit);
 			}
 		}
 	}
@@ -192,16 +217,29 @@ struct Choice {
 	float weight;
 };
 
+// RowLogits are those of row t, as RouteLogits stored them.
+struct RowLogits {
+	int t;
+
+	template <int EACH> __device__ __forceinline__ void load(const RouteArgs &a, float (&v)[EACH]) const {
+#pragma unroll
+		for (int i = 0; i < EACH; i++) {
+			const int expert = i * 32 + threadIdx.x % 32;
+			v[i] = expert < a.experts ? __ldcg(a.logits + (size_t)t * a.experts + expert) : NOT_CHOSEN;
+		}
+	}
+};
+
 // RouteScores are the scores of a row's experts in a warp, of which a lane has those of its number, of 32 more and so on.
 template <int EACH> struct RouteScores {
 	const RouteArgs &a;
 	const int lane;
 	float score[EACH]; // logits at first
 
-	__device__ __forceinline__ RouteScores(const RouteArgs &a, int t) : a(a), lane(threadIdx.x % 32) {
-#pragma unroll
-		for (int i = 0; i < EACH; i++)
-			score[i] = exists(i) ? __ldcg(a.logits + (size_t)t * a.experts + expert(i)) : NOT_CHOSEN;
+	// logits.load(a, v) loads a lane's.
+	template <class Logits>
+	__device__ __forceinline__ RouteScores(const RouteArgs &a, const Logits &logits) : a(a), lane(threadIdx.x % 32) {
+		logits.load(a, score);
 	}
 	__device__ __forceinline__ int expert(int i) const { return i * 32 + lane; }
 	__device__ __forceinline__ bool exists(int i) const { return expert(i) < a.experts; }
@@ -228,14 +266,14 @@ template <int EACH> struct RouteScores {
 	}
 	// keys returns keys that rise with the values by which experts are chosen, scores or logits, as Best does: what is not
 	// a number is above NOT_CHOSEN, and below all numbers. No expert that does not exist is above 0.
-	__device__ __forceinline__ void keys(uint32_t (&key)[EACH]) const {
+	template <bool GROUPS> __device__ __forceinline__ void keys(uint32_t (&key)[EACH]) const {
 		float choice[EACH];
 #pragma unroll
 		for (int i = 0; i < EACH; i++) {
 			choice[i] = score[i];
 			if (a.choice && exists(i)) choice[i] = __fadd_rn(choice[i], a.choice[expert(i)]);
 		}
-		if (a.groups > 1) keep_groups(a, choice);
+		if (GROUPS && a.groups > 1) keep_groups(a, choice);
 #pragma unroll
 		for (int i = 0; i < EACH; i++) {
 			const uint32_t bits = __float_as_uint(__fadd_rn(choice[i], 0.f)); // one zero of two
@@ -256,13 +294,15 @@ template <int EACH> struct RouteScores {
 	}
 };
 
-// route_choose chooses the experts of row t from its logits, in one warp.
-template <int EACH> __device__ __forceinline__ Choice route_choose(const RouteArgs &a, int t) {
-	RouteScores<EACH> s(a, t);
+// route_choose chooses the experts of a row from its logits, in one warp. Without GROUPS there are none. Without `weighs` it
+// may leave their weights aside, which take as long as the choice.
+template <int EACH, bool GROUPS = true, class Logits>
+__device__ __forceinline__ Choice route_choose(const RouteArgs &a, const Logits &logits, bool weighs = true) {
+	RouteScores<EACH> s(a, logits);
 	uint32_t key[EACH];
 	if (a.byScore) s.make();
-	s.keys(key);
-	if (!a.byScore) s.make();
+	s.template keys<GROUPS>(key);
+	if (!a.byScore && weighs) s.make();
 	float weight = 0; // of rank `lane`
 	int id = 0;
 	for (int k = 0; k < a.used; k++) {
@@ -280,7 +320,7 @@ template <int EACH> __device__ __forceinline__ Choice route_choose(const RouteAr
 		v = __shfl_sync(~0u, v, chosen % 32);
 		if (s.lane == k) weight = v, id = chosen;
 	}
-	return {id, s.weight(weight)};
+	return {id, weighs ? s.weight(weight) : 0};
 }
 
 // route_store stores the choice of row t, and the segments of a step of one row.

@@ -83,7 +83,7 @@ template <class Op> struct Taking : Spreading<Op> {
 template <class Op> __device__ __forceinline__ bool takes_row(const Taking<Op> &op) {
 	return !Op::NORMED && op.after > 0;
 }
-template <class Op> __device__ __forceinline__ void take_row(const Taking<Op> &op, float4 *row) { op.take(row); }
+template <class Op> __device__ __forceinline__ void take_sent(const Taking<Op> &op, float4 *row) { op.take(row); }
 template <class Op> __device__ __forceinline__ int computing_blocks(const Taking<Op> &op) {
 	return gridDim.x - op.receivers;
 }

@@ -10,6 +10,9 @@ import (
 // quantisedName is the name of a model whose random tensors are quantised where their rows are whole blocks.
 const quantisedName = "quantised"
 
+// microscaledName is that of one whose experts are MXFP4.
+const microscaledName = "microscaled"
+
 // quantisedConfig is the shape of a small model with matrices of Q4_K, Q8_0 and bfloat16.
 func quantisedConfig() model.Config {
 	c := nanoConfig()
@@ -34,6 +37,17 @@ func randomBlocks(name string, shape []int) weights.Tensor {
 			}
 		}
 		break
+	}
+	return t
+}
+
+// microscaled returns a matrix in MXFP4 with values of up to ±0.09.
+func microscaled(name string, shape []int) weights.Tensor {
+	t := randomTensor(name, shape)
+	elements, bytes := weights.MXFP4.Block()
+	t.DType, t.Data = weights.MXFP4, t.Data[:shape[0]*shape[1]/elements*bytes]
+	for at := 0; at < len(t.Data); at += bytes {
+		t.Data[at] = 120 | t.Data[at]&1 // the exponent
 	}
 	return t
 }

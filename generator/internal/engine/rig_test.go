@@ -28,8 +28,11 @@ func (r randomTensors) Tensor(name string) (weights.Tensor, error) {
 			if r.c.Eagle != nil && name == "d2t" {
 				return upperHalf(name, s.Shape[0], r.c.Eagle.Vocab), nil
 			}
-			if r.c.Name == quantisedName {
+			switch {
+			case r.c.Name == quantisedName:
 				return randomBlocks(name, s.Shape), nil
+			case r.c.Name == microscaledName && s.Kind == model.ExpertTensor:
+				return microscaled(name, s.Shape), nil
 			}
 			return randomTensor(name, s.Shape), nil
 		}

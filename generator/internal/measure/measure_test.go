@@ -163,7 +163,7 @@ func TestOpsOfAPassAreOfItsClass(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range passes {
-		ops, err := r.ops(p)
+		ops, err := r.ops(p, true)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -54,7 +54,7 @@ func (r *rig) longest(rows int) error {
 	if err := r.write(kernels.Step{}); err != nil {
 		return err
 	}
-	ops, err := r.ops(pass{phase: "prefill", rows: rows})
+	ops, err := r.ops(pass{phase: "prefill", rows: rows}, false)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,11 @@ func (r *rig) measure(p pass) ([]Row, error) {
 	if err := r.prepare(p); err != nil {
 		return nil, err
 	}
-	ops, err := r.ops(p)
+	ops, err := r.ops(p, true)
+	if err != nil {
+		return nil, err
+	}
+	whole, err := r.ops(p, false)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +90,7 @@ func (r *rig) measure(p pass) ([]Row, error) {
 		return nil, err
 	}
 	names, by := kinds(ops)
-	by["pass"] = ops
+	by["pass"] = whole
 	var rows []Row
 	for _, name := range append(names, "pass") {
 		kind := by[name]
@@ -133,10 +137,11 @@ func choice(op device.Op) (rows int, reads bool) {
 	return 0, false
 }
 
-// ops returns the ops that a pass launches.
-func (r *rig) ops(p pass) ([]device.Op, error) {
+// ops returns the ops that a pass launches, or with apart those of one whose kinds of op may be launched by themselves.
+func (r *rig) ops(p pass, apart bool) ([]device.Op, error) {
 	var pass recorder
 	shape := r.shape(p.rows)
+	shape.Apart = apart
 	if p.phase == "prefill" {
 		shape.Class, shape.Samples = kernels.Prefill, min(p.rows, r.prompts)
 	}

@@ -74,7 +74,8 @@ func (s *StepMemory) allocatePass(dev tracked, c Config) (err error) {
 	if s.KV.Data, err = g.allocatePool(dev, s.KV); err != nil {
 		return err
 	}
-	if err := allocateBuffers(append(s.passBuffers(dev, c), s.partBuffers(dev, c)...)); err != nil {
+	list := append(s.passBuffers(dev, c), s.partBuffers(dev, c)...)
+	if err := allocateBuffers(append(list, s.tagBuffers(dev, c)...)); err != nil {
 		return err
 	}
 	s.setParts(c)

@@ -55,6 +55,9 @@ func (c Config) sharedWidth() int {
 	return c.Experts.Shared
 }
 
+// groupsExperts reports whether a row chooses among groups of experts first.
+func (c Config) groupsExperts() bool { return c.Experts != nil && c.Experts.Groups > 1 }
+
 // check refuses numbers that are out of bounds or do not fit each other.
 func (e *Experts) check(c Config) error {
 	if e == nil {

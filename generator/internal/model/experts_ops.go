@@ -30,7 +30,9 @@ func (p *pass) expertDown(i int) kernels.ExpertDown {
 }
 
 func (p *pass) layerExperts(i int) kernels.Experts {
-	return kernels.Experts{Route: p.route(i), GateUp: p.expertGateUp(i), Down: p.expertDown(i)}
+	t := p.memory.tags
+	return kernels.Experts{Route: p.route(i), GateUp: p.expertGateUp(i), Down: p.expertDown(i), Tags: p.layerTags(i).experts,
+		Between: kernels.ExpertTags{Logits: t.logits, Choice: t.choice, Inner: t.inner}}
 }
 
 // experts launches the experts of rows. Of several ranks each computes a part of the gates and of the columns.

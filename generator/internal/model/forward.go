@@ -18,6 +18,9 @@ type Shape struct {
 	// Queries, if it is more than 1, makes a pass of the decode class a verify pass: its rows come in groups of so
 	// many, each with the last token of a sequence and drafts for those after it. All of them are sampled.
 	Queries int
+	// Apart makes a pass whose ops may also be launched by themselves, again and again: none waits for what another one of
+	// the same pass has written, see [kernels.Tags]. It has the same results.
+	Apart bool
 }
 
 // verifies reports whether the pass is a verify pass.
@@ -50,6 +53,7 @@ func (m *Model) Forward(s device.Stream, memory *StepMemory, shape Shape) error 
 func (p *pass) decode() {
 	p.launch(p.stage())
 	p.draft()
+	p.tags = p.tagged()
 	p.launch(p.embed()) // x = embedding[token]
 	for i := range p.model.layers {
 		p.capture(i)
@@ -90,6 +94,9 @@ func (p *pass) layer(i int, attend kernels.Attend) {
 		p.attention(i, attend)
 	} else {
 		qkv, attend := p.deferRoPE(p.qkv(i, h.qkv), attend)
+		if p.tags {
+			attend.TagsPost = qkv.Post()
+		}
 		p.launch(qkv)            // q, k, v = Wqkv·rmsnorm(x); k and v go to the KV pool
 		p.attendParts(i, attend) // attended = softmax(q·K/√d)·V
 	}
@@ -248,6 +255,7 @@ type pass struct {
 	sent   kernels.Exchange // that of the op before a projection, on several ranks
 	// handsParts is whether ranks hand parts of rounded rows over: see canHandParts.
 	handsParts bool
+	tags       bool // whether values between ops are tagged: see tagged
 	err        error
 }
 

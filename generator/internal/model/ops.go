@@ -18,7 +18,7 @@ func (p *pass) stage() kernels.Stage {
 
 func (p *pass) embed() kernels.Embed {
 	op := kernels.Embed{Table: p.model.embedding, Rows: p.memory.Rows, X: p.memory.x, T: p.Rows,
-		Scale: p.model.embeddingScale}
+		Scale: p.model.embeddingScale, Tags: p.embedTags()}
 	if e := p.model.Config.Eagle; e != nil {
 		if op.X = p.memory.eagle.embedded; !e.Embedding {
 			op.Table = p.target.embedding
@@ -38,7 +38,7 @@ func (p *pass) qkv(i int, h kernels.Handover) kernels.QKV {
 		Q: w.q, K: w.k, V: w.v, Bias: w.bias, HeadNorms: w.headNorms, WidthNorms: w.widthNorms, RoPE: m.ropeOf(i),
 		Rows: s.Rows, Slots: s.Slots, KV: s.kvOf(i), Layer: s.kvLayer(i), Out: s.q, BeforeRoPE: s.beforeRoPE,
 		T: p.Rows, Hidden: m.Config.layerInput(), Heads: m.Config.heads(),
-		Class: p.Class, Workspace: s.hiddenWorkspace(), Handover: h,
+		Class: p.Class, Workspace: s.hiddenWorkspace(), Handover: h, Tags: p.layerTags(i).qkv,
 	}
 }
 
@@ -64,7 +64,7 @@ func (p *pass) attend(i int, h kernels.Handover) kernels.Attend {
 		T: p.Rows, Heads: c.heads(), Scale: c.attentionScale(), Softcap: c.ScoreCap, Sinks: p.model.layers[i].sinks,
 		Window: c.Window(i),
 		Class:  p.Class, Workspace: s.attendWorkspace, Handover: h,
-		AfterQKV: true, Queries: p.Queries,
+		AfterQKV: true, Queries: p.Queries, Tags: p.layerTags(i).attend,
 	}
 }
 
@@ -83,7 +83,7 @@ func (p *pass) outputProjection(i int, h kernels.Handover) kernels.Projection {
 	s := p.memory
 	return kernels.Projection{
 		Name: kernels.OutputProjection, W: p.model.layers[i].output, Bias: p.model.layers[i].outputBias, In: s.attended, X: s.x,
-		T: p.Rows, Class: p.Class, Workspace: s.innerWorkspace(), Handover: h,
+		T: p.Rows, Class: p.Class, Workspace: s.innerWorkspace(), Handover: h, Tags: p.layerTags(i).output,
 	}
 }
 
@@ -92,7 +92,7 @@ func (p *pass) gateUp(i int, h kernels.Handover) kernels.GateUp {
 	return kernels.GateUp{
 		X: s.x, Norm: w.feedForwardNorm, Eps: p.model.Config.layerEps(), Gate: w.gate, Up: w.up, Out: s.own.inner,
 		Activation: p.model.Config.Activation, T: p.Rows, Class: p.Class, Workspace: s.hiddenWorkspace(), Handover: h,
-		Scale: 1 / p.model.Config.innerDivisor(),
+		Scale: 1 / p.model.Config.innerDivisor(), Tags: p.layerTags(i).gateUp,
 	}
 }
 
@@ -100,7 +100,7 @@ func (p *pass) downProjection(i int, h kernels.Handover) kernels.Projection {
 	s := p.memory
 	return kernels.Projection{
 		Name: kernels.DownProjection, W: p.model.layers[i].down, In: s.inner, X: s.x,
-		T: p.Rows, Class: p.Class, Workspace: s.innerWorkspace(), Handover: h,
+		T: p.Rows, Class: p.Class, Workspace: s.innerWorkspace(), Handover: h, Tags: p.layerTags(i).down,
 	}
 }
 
@@ -137,7 +137,7 @@ func (p *pass) head() kernels.Head {
 	return kernels.Head{
 		X: s.x, Norm: m.norm, Eps: m.Config.streamEps(), W: m.head, Rows: s.Rows, Logits: s.own.logits,
 		Softcap: m.Config.LogitsCap,
-		T:       p.Rows, N: p.Samples, Class: p.Class, Workspace: s.hiddenWorkspace(),
+		T:       p.Rows, N: p.Samples, Class: p.Class, Workspace: s.hiddenWorkspace(), Tags: p.headTags(),
 	}
 }
 

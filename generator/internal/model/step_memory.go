@@ -105,6 +105,7 @@ type StepMemory struct {
 	roundedInner    device.Buffer        // rows of attended or inner, rounded
 	partials        device.Buffer        // split-K partials and arrival counters
 	beforeRoPE      kernels.KVBeforeRoPE // for families with biases or norms of q and k
+	tags            tagMemory            // of passes of one row
 }
 
 // hiddenWorkspace is the workspace of products that read x.
@@ -136,6 +137,7 @@ func (s *StepMemory) Activations() []device.Buffer {
 	}
 	own = append(own, s.expertActivations()...)
 	own = append(own, s.latent.activations()...)
+	own = append(own, s.tags.activations()...)
 	if s.branch.Bytes() > 0 {
 		own = append(own, s.branch)
 	}

@@ -24,6 +24,9 @@ var MaxPersistentBlocks = math.MaxInt32
 // it has ended (programmatic dependent launch).
 var DependentLaunch = true
 
+// Tagged lets the ops of a pass of one row pass their results on as tagged values.
+var Tagged = true
+
 // ParallelSplits lets different blocks attend to the splits of a prompt row's context.
 var ParallelSplits = true
 
