@@ -92,7 +92,7 @@ func (p *pass) layerTags(i int) (l layerTags) {
 	}
 	t, before, of := p.memory.tags, 2*i, &p.model.layers[i]
 	attended, fed := before+1, before+2
-	l.qkv = kernels.Tags{Pass: t.pass, In: t.x, Taken: before, Out: t.qkv, Given: attended, First: i == 0}
+	l.qkv = kernels.Tags{Pass: t.pass, In: t.x, Taken: before, Out: t.qkv, Given: attended}
 	l.attend = kernels.Tags{Pass: t.pass, In: t.qkv, Taken: attended, Out: t.attended, Given: attended,
 		ForCodes: of.output.DType.Quantised()}
 	l.output = kernels.Tags{Pass: t.pass, In: t.attended, Taken: attended, Out: t.x, Given: attended}
