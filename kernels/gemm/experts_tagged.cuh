@@ -178,7 +178,7 @@ struct AddTagged {
 		if (threadIdx.x < 32) TaggedRanks::memory().take(choice, tags, base, o.used, experts);
 		return true;
 	}
-	template <class Args> __device__ __forceinline__ const Ranks &ranks(const Args &o) const {
+	template <class Args> __device__ __forceinline__ const Ranks &begin(const Args &o) const {
 		finds(o);
 		__syncthreads();
 		return TaggedRanks::memory();
