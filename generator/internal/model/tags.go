@@ -57,7 +57,8 @@ func (c Config) tags() bool {
 		c.Embedding == nil && !c.NormsAfter && !c.WidthNorms && c.ScoreCap == 0 && c.Layers <= kernels.MostTaggedLayers
 }
 
-// canTag reports whether there are kernels for tagged values over all weights of a pass.
+// canTag reports whether there are kernels for tagged values over all weights of a pass. Their types and shapes are
+// those that the model was loaded with.
 func (m *Model) canTag() bool {
 	for i := range m.layers {
 		qkv, output, gateUp, down := m.layers[i].products()
@@ -78,7 +79,7 @@ func (m *Model) canTag() bool {
 // tagged reports whether the values of the pass are tagged: one row's, over weights for which there are kernels.
 func (p *pass) tagged() bool {
 	return !p.memory.tags.pass.IsZero() && !p.Apart && p.Class == kernels.Decode && p.Rows == 1 && p.Samples <= 1 &&
-		p.model.canTag()
+		p.model.takesTags
 }
 
 // layerTags are the tags of a layer's ops.
