@@ -3,9 +3,10 @@ package kernels
 
 // tagsArgs mirrors Tags of ptx/tagged.cuh.
 type tagsArgs struct {
-	pass, in, out       uint64
-	taken, given, first int32
-	scale               float32
+	pass, in, out uint64
+	taken, given  int32
+	scale         float32
+	_             int32
 }
 
 // taggedArgs mirrors TaggedArgs of gemm/tagged.cuh.

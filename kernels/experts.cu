@@ -185,9 +185,11 @@ REEL_FORMATS(REEL_EXPERT_RING_SPREAD, reel_expert_gateup, ExpertGateUpOne)
 // gemm/experts_tagged.cuh has another.
 struct WaitsForGates {
 	static constexpr int TOGETHER = 4; // rows of In that take_pairs takes
-	// finds reports whether the row has experts, which all threads know when they have met; padding has none.
+	// begin begins the kernel as far as the choice goes, and returns the row's experts. Padding has none.
+	static __device__ __forceinline__ const Ranks &begin(const ExpertDownArgs &o) { return Ranks::find<0>(o.chosen, o.in); }
+	// finds is begin of threads that have yet to meet, until when they do not know the experts. It reports whether there
+	// are any.
 	static __device__ __forceinline__ bool finds(const ExpertDownArgs &o) { return *o.chosen.count != 0; }
-	static __device__ __forceinline__ const Ranks &ranks(const ExpertDownArgs &o) { return Ranks::find<0>(o.chosen, o.in); }
 	static __device__ __forceinline__ void wait() { begin_product<false, true>(); }
 	static __device__ __forceinline__ float weight(const ChosenArgs &c, int rank) { return c.weights[rank]; }
 	static __device__ __forceinline__ int expert(const ChosenArgs &c, int rank) { return c.expert[rank]; }
@@ -385,7 +387,7 @@ template <class D> struct ExpertDownOne {
 template <class D, class To> __device__ __forceinline__ void expert_down_one(const ExpertDownArgs &a, const To &to) {
 	extern __shared__ uint2 downShared[]; // rows of In, rounded, then partial sums
 	float *const partials = reinterpret_cast<float *>(downShared + a.used * (a.in.cols / 4));
-	const Ranks &ranks = to.ranks(a);
+	const Ranks &ranks = to.begin(a);
 	DownResult<To> result(a, to, ranks.in.n);
 	if (ranks.in.n == 0) return result.skip();
 	ExpertDownOne<D> one(a, ranks);
@@ -413,7 +415,7 @@ template <class F, class To> __device__ __forceinline__ void expert_down_codes_o
 	constexpr int SUMS = Sums<F>::NEEDED ? Sums<F>::COLUMNS : 0, PART = 16, RANK = CODE_PARTS * PART;
 	__shared__ float partials[TOKEN_TILE * RANK], squares[TOKEN_TILE][PARTIALS]; // squares: of rows with norms, not here
 	extern __shared__ uint4 roundedRows[];
-	const Ranks &ranks = to.ranks(a);
+	const Ranks &ranks = to.begin(a);
 	if (ranks.in.n == 0) return DownResult<To>(a, to, false).skip();
 	const int bricks = F::bricks(a.in.cols), parts = min(CODE_PARTS, bricks), apart = CODES_WARPS / parts;
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = warp % parts, first = warp / parts;

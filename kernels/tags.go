@@ -19,9 +19,9 @@ type Tags struct {
 	// In and Out hold uint64 [values], or of values that the next product rounds [values/2]: where the op's input is, and
 	// where its results go. A projection adds to the residual stream in Out, in place. Embed has no In, Head no Out.
 	In, Out device.Buffer
-	// Taken and Given are the numbers of In and Out within the pass. A projection's Out had Given-1 before.
+	// Taken and Given are the numbers of In and Out within the pass. A projection's Out had Given-1 before. Embed gives 0,
+	// and the op that takes 0 waits for it and for all before the pass.
 	Taken, Given int
-	First        bool // whether the op follows Embed
 	// ForCodes says that pairs in Out are for a product over quantised weights, which takes them times 2^64.
 	ForCodes bool
 }
@@ -81,11 +81,12 @@ func (t Tags) check(rows, in, out int) error {
 	if t.Pass.IsZero() {
 		return nil
 	}
-	if rows != 1 || t.Taken < 0 || t.Given < 0 || max(t.Taken, t.Given) >= tagsOfPass {
+	begins := in == 0
+	if rows != 1 || t.Taken < 0 || t.Given < 0 || max(t.Taken, t.Given) >= tagsOfPass || begins && t.Given != 0 {
 		return fmt.Errorf("%w: tags %d and %d of a pass of %d rows", device.ErrBadShape, t.Taken, t.Given, rows)
 	}
 	err := checkBuffers(need{"the number of the pass", t.Pass, 1})
-	if in > 0 {
+	if !begins {
 		err = errors.Join(err, checkBuffers(need{"tagged input", t.In, 2 * in}))
 	}
 	if out > 0 {

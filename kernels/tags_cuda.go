@@ -16,7 +16,7 @@ const activationsOfCodes = 0x1p64
 
 func (t Tags) args(q *cuda.Queue) tagsArgs {
 	a := tagsArgs{pass: q.Address(t.Pass), in: q.Address(t.In), out: q.Address(t.Out), taken: int32(t.Taken),
-		given: int32(t.Given), first: flag(t.First), scale: 1}
+		given: int32(t.Given), scale: 1}
 	if t.ForCodes {
 		a.scale = activationsOfCodes
 	}
@@ -33,8 +33,8 @@ func launchTagged[T any](q *cuda.Queue, p productLaunch, t Tags, args T) error {
 	return cuda.Launch(q, p.name+"_tagged", g, taggedArgs[T]{args, t.args(q)})
 }
 
-// launchTaggedCodes launches one over quantised weights: a kernel for each run of units whose weights have one format, of
-// which the first one alone may wait for what came before the pass.
+// launchTaggedCodes launches one over quantised weights: a kernel for each run of units whose weights have one format. Of
+// these the one with unit 0 comes first: it alone may wait for what came before the pass.
 func launchTaggedCodes[T any](q *cuda.Queue, p productLaunch, t Tags, args T) error {
 	runs, err := p.runs()
 	if err != nil {
@@ -50,7 +50,6 @@ func launchTaggedCodes[T any](q *cuda.Queue, p productLaunch, t Tags, args T) er
 		if err := cuda.Launch(q, p.name+formats[r.format].kernel+"_tagged", k.grid, a); err != nil {
 			return err
 		}
-		t.First = false
 	}
 	return nil
 }

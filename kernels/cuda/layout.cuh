@@ -981,8 +981,8 @@ REEL_FIELD(Tags, in, 8);
 REEL_FIELD(Tags, out, 16);
 REEL_FIELD(Tags, taken, 24);
 REEL_FIELD(Tags, given, 28);
-REEL_FIELD(Tags, first, 32);
-REEL_FIELD(Tags, scale, 36);
+REEL_FIELD(Tags, scale, 32);
+REEL_FIELD(Tags, unused, 36);
 
 REEL_SIZE(VectorArgs, 88);
 REEL_FIELD(VectorArgs, x, 0);

@@ -185,7 +185,6 @@ func (p *taggedPass) ops() []device.Op {
 		qkv := kernels.QKV{X: p.x, Norm: l.norm, Q: l.q, K: l.k, V: l.v, Bias: l.bias, HeadNorms: l.norms, RoPE: p.rope,
 			Rows: rows, Slots: slots, KV: p.kv, Out: p.q, BeforeRoPE: p.before, T: 1, Layer: i, Hidden: p.hidden,
 			Heads: p.heads, Eps: 1e-5, DeferRoPE: p.biased || p.normed, Tags: tags(p.tx, p.tqkv, 2*i, 2*i+1)}
-		qkv.Tags.First = i == 0
 		attend := kernels.Attend{Q: p.q, Rows: rows, Slots: slots, KV: p.kv, Out: p.attended, Workspace: p.work, T: 1,
 			Layer: i, Heads: p.heads, Scale: 0.125, Sinks: l.sinks, Window: p.window * (i % 2), AfterQKV: true,
 			Tags: tags(p.tqkv, p.ta, 2*i+1, 2*i+1), TagsPost: qkv.Post()}

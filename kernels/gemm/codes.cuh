@@ -272,8 +272,6 @@ template <class Op, class F, int WARPS, bool TAKES> struct CodesBlock {
 
 // ONE_ROW says of which ops there is a single row; of others there may be any number.
 template <class Op> constexpr bool ONE_ROW = false;
-// begin_codes lets the next kernel start and waits for the earlier ones; codes_tagged.cuh has another.
-template <class Op> __device__ __forceinline__ void begin_codes(Op &) { begin_product<Op::ATTENTION_NEXT, true>(); }
 // round_rows rounds a block's rows `first` to first+live-1; codes_tagged.cuh has another.
 template <class Op, class Rows>
 __device__ __forceinline__ void round_rows(const Op &, const Rows &rows, int first, int live) {
@@ -288,7 +286,7 @@ template <class Op, class F, int WARPS, bool TAKES> __device__ __forceinline__ v
 	extern __shared__ uint4 roundedRows[];
 	Block b(a, shared, reinterpret_cast<char *>(roundedRows));
 	b.begin();
-	begin_codes(b.op);
+	begin_op(b.op, a.first == 0);
 	// Blocks wait for scales, and so must not run while those are reset, not even without pdl_wait_rows.
 	if (TAKES || Op::HANDS_OVER && HANDS_CODES_OVER && a.handover.rows) pdl_wait();
 	for (int first = 0; first < b.in.n; first += a.at_once) {

@@ -113,7 +113,7 @@ template <class Op, class F> __device__ __forceinline__ void codes_ring(const Co
 		if (elect_one()) b.ring.produce(b.op, blockIdx.x, gridDim.x);
 		return;
 	}
-	begin_codes(b.op);
+	begin_op(b.op, a.first == 0);
 	b.consume();
 }
 #endif

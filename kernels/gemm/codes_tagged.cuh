@@ -33,7 +33,6 @@ template <> struct TaggedRow<false> {
 };
 
 template <class Op> constexpr bool ONE_ROW<Tagged<Op>> = true;
-template <class Op> __device__ __forceinline__ void begin_codes(Tagged<Op> &op) { op.base = begin_tagged(op.tags); }
 
 // round_rows rounds the row. A warp first waits for one sector of its first columns, as in tagged.cuh.
 template <class Op, class Rows>

@@ -100,7 +100,7 @@ template <class Op> struct Choosing : Tagged<Op> {
 };
 // Which weights a block needs is not known before the choice.
 template <class Op, class B> __device__ __forceinline__ void begin_operands(const Choosing<Op> &, B &b) { b.begin_norm(); }
-template <class Op> __device__ __forceinline__ void begin_gemv(Choosing<Op> &op) { op.base = begin_tagged(op.tags); }
+template <class Op> __device__ __forceinline__ void begin_op(Choosing<Op> &op) { op.base = begin_tagged(op.tags); }
 template <class Op, class B, class Prepare>
 __device__ __forceinline__ void take_row(const Choosing<Op> &op, B &b, int t, float *squares, Prepare prepare) {
 	take_row(static_cast<const Tagged<Op> &>(op), b, t, squares, prepare);
@@ -178,7 +178,7 @@ struct AddTagged {
 		if (threadIdx.x < 32) TaggedRanks::memory().take(choice, tags, base, o.used, experts);
 		return true;
 	}
-	template <class Args> __device__ __forceinline__ const Ranks &ranks(const Args &o) const {
+	template <class Args> __device__ __forceinline__ const Ranks &begin(const Args &o) const {
 		finds(o);
 		__syncthreads();
 		return TaggedRanks::memory();

@@ -127,9 +127,6 @@ template <class Op, class B> __device__ __forceinline__ void begin_operands(cons
 	b.begin_norm();
 }
 
-// begin_gemv lets the next kernel start and waits for the earlier ones; tagged.cuh has another.
-template <class Op> __device__ __forceinline__ void begin_gemv(Op &) { begin_product<Op::ATTENTION_NEXT, true>(); }
-
 // take_row fills the block's row with row t, rounded, and calls prepare on the way; tagged.cuh has another.
 template <class Op, class B, class Prepare>
 __device__ __forceinline__ void take_row(const Op &op, B &b, int t, float *squares, Prepare prepare) {
@@ -154,7 +151,7 @@ template <class Op, class D, int U> __device__ __forceinline__ void gemv(Op op) 
 	extern __shared__ float4 gemvShared[];
 	Block b(op, blockIdx.x, gemvShared);
 	begin_operands(op, b);
-	begin_gemv(op);
+	begin_op(op);
 	const int t = b.in.row(0);
 	if (t < 0) return;
 	const bool finishes = threadIdx.x < 16;

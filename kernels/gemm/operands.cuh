@@ -37,6 +37,11 @@ template <bool ATTENTION_NEXT, bool FEW = false> __device__ __forceinline__ void
 	else
 		pdl_wait();
 }
+// begin_op is that of an op's kernel of few rows; gemm/tagged.cuh has another. first: it is the first one of the op's
+// kernels.
+template <class Op> __device__ __forceinline__ void begin_op(Op &, bool /*first*/ = true) {
+	begin_product<Op::ATTENTION_NEXT, true>();
+}
 
 // The order of a sum over the columns of a weight of 16 bits, for any number of rows. stream_k.cuh,
 // which whole.cuh follows, and grouped.cuh state orders of their own, and codes_multiply.cuh that of

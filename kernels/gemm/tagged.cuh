@@ -93,7 +93,9 @@ template <class Op> struct Tagged : Op {
 	}
 };
 
-template <class Op> __device__ __forceinline__ void begin_gemv(Tagged<Op> &op) { op.base = begin_tagged(op.tags); }
+template <class Op> __device__ __forceinline__ void begin_op(Tagged<Op> &op, bool first = true) {
+	op.base = begin_tagged(op.tags, first);
+}
 
 // take_row fills the block's row. A warp first waits for one sector of its first K block: if all read all they wait for,
 // they take too much of L2's bandwidth from those that still read weights.

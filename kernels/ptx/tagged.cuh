@@ -9,26 +9,29 @@ struct Tags {
 	uint32_t *pass;      // [1]: what the pass adds to its tags; the op that begins the pass raises it by TAGS_OF_PASS
 	const uint64_t *in;  // float32, or pairs of bfloat16 if the op has no norm, times its `scale`
 	uint64_t *out;       // the same for the next op; a projection has the residual stream here, and adds to it in place
-	int32_t taken, given; // tags of in and out within the pass
-	int32_t first;        // whether this is the op after the one that begins the pass
+	int32_t taken, given; // tags of in and out within the pass; what the op that begins it gives has 0
 	float scale;          // of pairs in out, multiplied before they are rounded: a power of two
+	int32_t unused;
 
 	__device__ __forceinline__ uint32_t base() const { return *static_cast<const volatile uint32_t *>(pass); }
 };
 constexpr uint32_t TAGS_OF_PASS = 1024; // tagsOfPass of tags.go
 
 // begin_tagged begins a kernel that takes tagged values, and returns what the pass adds to its tags. The first one of a
-// pass waits, so that the number of the pass and all that came before the pass can be seen by those after it too.
-__device__ __forceinline__ uint32_t begin_tagged(const Tags &t) {
-	if (t.first) pdl_wait();
+// pass waits, so that the number of the pass and all that came before the pass can be seen by those after it too. It is
+// the op that takes 0; first: this kernel is the first one of its op.
+__device__ __forceinline__ uint32_t begin_tagged(const Tags &t, bool first = true) {
+	if (first && t.taken == 0) pdl_wait();
 	pdl_launch_dependents();
 	return t.base();
 }
 
 // end_tagged ends it. The end of a kernel means the end of all before it, as everywhere, because a block waits, when
-// nothing depends on that block any more.
+// nothing depends on that block any more. A test removes this wait (-DREEL_NO_WAIT) and must notice.
 __device__ __forceinline__ void end_tagged() {
+#ifndef REEL_NO_WAIT
 	if (blockIdx.x + blockIdx.y + blockIdx.z == 0) pdl_wait();
+#endif
 }
 
 __device__ __forceinline__ void put_tagged(uint64_t *at, uint32_t v, uint32_t tag) {

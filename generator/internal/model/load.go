@@ -41,6 +41,7 @@ func (l *loader) load() {
 	}
 	m.norm = l.finalNorm()
 	m.head = l.head(c)
+	m.takesTags = c.tags() && m.canTag()
 	if l.err == nil {
 		m.rope = l.floats(ropeTable(c))
 	}

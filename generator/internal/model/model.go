@@ -18,6 +18,7 @@ type Model struct {
 	embeddingScale float32         // of the rows of embedding that begin the residual stream
 	head           kernels.Weight  // [vocab][hidden]; the embedding if it is tied and there is one rank
 	eagle          eagleWeights    // of an EAGLE-3 head
+	takesTags      bool            // whether there are kernels for tagged values over all weights of a pass
 	allocated      []device.Buffer // every allocation, to be freed
 }
 

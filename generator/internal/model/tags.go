@@ -57,7 +57,8 @@ func (c Config) tags() bool {
 		c.Embedding == nil && !c.NormsAfter && !c.WidthNorms && c.ScoreCap == 0 && c.Layers <= kernels.MostTaggedLayers
 }
 
-// canTag reports whether there are kernels for tagged values over all weights of a pass.
+// canTag reports whether there are kernels for tagged values over all weights of a pass. Their types and shapes are
+// those that the model was loaded with.
 func (m *Model) canTag() bool {
 	for i := range m.layers {
 		qkv, output, gateUp, down := m.layers[i].products()
@@ -78,7 +79,7 @@ func (m *Model) canTag() bool {
 // tagged reports whether the values of the pass are tagged: one row's, over weights for which there are kernels.
 func (p *pass) tagged() bool {
 	return !p.memory.tags.pass.IsZero() && !p.Apart && p.Class == kernels.Decode && p.Rows == 1 && p.Samples <= 1 &&
-		p.model.canTag()
+		p.model.takesTags
 }
 
 // layerTags are the tags of a layer's ops.
@@ -92,7 +93,7 @@ func (p *pass) layerTags(i int) (l layerTags) {
 	}
 	t, before, of := p.memory.tags, 2*i, &p.model.layers[i]
 	attended, fed := before+1, before+2
-	l.qkv = kernels.Tags{Pass: t.pass, In: t.x, Taken: before, Out: t.qkv, Given: attended, First: i == 0}
+	l.qkv = kernels.Tags{Pass: t.pass, In: t.x, Taken: before, Out: t.qkv, Given: attended}
 	l.attend = kernels.Tags{Pass: t.pass, In: t.qkv, Taken: attended, Out: t.attended, Given: attended,
 		ForCodes: of.output.DType.Quantised()}
 	l.output = kernels.Tags{Pass: t.pass, In: t.attended, Taken: attended, Out: t.x, Given: attended}

@@ -132,8 +132,8 @@ func (d *tagDevice) take(op device.Op, b device.Buffer, tag int) {
 func (d *tagDevice) run(op device.Op) {
 	d.t.Helper()
 	t := tagsOf(op)
-	if t.First != d.began && !t.Pass.IsZero() {
-		d.t.Fatalf("%s waits for the op before: %t, after the first one of a pass: %t", op.Kernel(), t.First, d.began)
+	if waits := !t.In.IsZero() && t.Taken == 0; waits != d.began {
+		d.t.Fatalf("%s waits for the op before: %t, after the first one of a pass: %t", op.Kernel(), waits, d.began)
 	}
 	if _, d.began = op.(kernels.Embed); d.began {
 		d.pass += 1024
@@ -305,6 +305,11 @@ func TestTagsAreChecked(t *testing.T) {
 			}
 			if err := withTags(op, bad).Check(); err == nil {
 				t.Errorf("op %d, %s: another %s is right", i, op.Kernel(), name)
+			}
+		}
+		if embed, ok := op.(kernels.Embed); ok {
+			if embed.Tags.Given = 1; embed.Check() == nil {
+				t.Error("embed may give another number than the one that the next op waits for")
 			}
 		}
 	}
