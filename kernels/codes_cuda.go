@@ -158,7 +158,7 @@ func (p productLaunch) fewCodes(q *cuda.Queue, r unitRun, ring, taken bool) (k f
 		if stages, shared, blocks := fewRing(r.format, n, cols); stages > 0 {
 			k.suffix, k.rows, k.stages = "_ring8", n, stages
 			k.grid.X, k.grid.Threads = min(k.grid.X, blocks*q.SMs()), fewRingThreads
-			k.grid.Shared, k.grid.AllShared = shared, true
+			k.grid.Shared = shared
 			return k, nil
 		}
 	}

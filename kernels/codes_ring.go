@@ -21,6 +21,10 @@ const (
 
 	blockShared = 227 << 10 // bytes of shared memory that a block may use
 	halfShared  = 114 << 10 // of an SM, for one of two blocks
+
+	// fewRingBytes is what a ring of few rows holds, of one of two blocks. A larger one would take L1 from the kernels
+	// before and after it, whose loads of weights are in flight there (notes/quantised.md, version 8).
+	fewRingBytes = 45 << 10
 )
 
 // ringStages returns how many stages of a ring fit into room bytes, and the bytes of each. A stage has the bricks of
@@ -52,8 +56,12 @@ func fewRing(d DType, rows, cols int) (stages, shared, blocks int) {
 	if stages < 4 {
 		return 0, 0, 0
 	}
+	stages = min(stages, max(4, stagesOf(fewRingBytes*2/blocks, stage)))
 	return stages, stages*stage + rest, blocks
 }
+
+// stagesOf returns how many stages of so many bytes hold `bytes`.
+func stagesOf(bytes, stage int) int { return (bytes + stage - 1) / stage }
 
 // manyRing returns the stages and the bytes of shared memory of a kernel of 8·tokenTiles rounded rows.
 func manyRing(d DType, tokenTiles int) (stages, shared int) {
