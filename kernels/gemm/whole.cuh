@@ -6,6 +6,7 @@
 // multiply for the next tile.
 #pragma once
 #include "gemm/stream_k.cuh"
+#include "ptx/cluster.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // Whole has STAGES_ K blocks of activations and weights in shared memory. Blocks come in clusters of two.

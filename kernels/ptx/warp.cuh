@@ -12,9 +12,6 @@ template <int THREADS> __device__ __forceinline__ void named_barrier_arrive(int 
 	asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(THREADS) : "memory");
 }
 
-// cluster_sync waits for all threads of the cluster's blocks.
-__device__ __forceinline__ void cluster_sync() { asm volatile("barrier.cluster.arrive; barrier.cluster.wait;" ::: "memory"); }
-
 // elect_one is true for one lane of a warp, and the compiler knows that it is one.
 __device__ __forceinline__ bool elect_one() {
 	int v;
