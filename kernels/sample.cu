@@ -424,11 +424,12 @@ __device__ __forceinline__ void sample_scan_eight(SampleScan &scan, const Sample
 #pragma unroll
 	for (int i = 0; i < 8; i++) high = fmaxf(high, l[i]);
 	const float base = high == -INFINITY ? 0 : high; // all weights are then 0
-	scan.sum *= exp2_approx((scan.most - base) * LOG2E);
+	const float scale = exp2_approx((scan.most - base) * LOG2E);
 	scan.most = high;
 #pragma unroll
 	for (int i = 0; i < 8; i++) {
-		scan.sum += exp2_approx((l[i] - base) * LOG2E);
+		const float e = exp2_approx((l[i] - base) * LOG2E);
+		scan.sum = i == 0 ? __fmaf_rn(scan.sum, scale, e) : __fadd_rn(scan.sum, e); // one rounding in all kernels
 		int id = from + i * SAMPLE_THREADS;
 		float f = id < d.vocab ? d.penalized_logit(id, l[i]) : -INFINITY;
 		if (f > scan.top) scan.top = f, scan.at = id;

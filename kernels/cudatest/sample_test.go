@@ -10,6 +10,7 @@ import (
 	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
 	"reel.internal/reel/kernels/internal/distribution"
+	"reel.internal/reel/kernels/internal/tune"
 )
 
 // drawing samples from slots that the test fills itself.
@@ -149,12 +150,16 @@ func (d *drawing) randomPositions(n int) (slot, position []int32) {
 }
 
 // Greedy tokens, alternatives and their log-probabilities equal the host's, with ties, penalties
-// and vocabularies of any size.
+// and vocabularies of any size, in blocks and in clusters.
 func TestCUDAGreedyEqualsHost(t *testing.T) {
+	defer func(least int) { tune.LeastClusterVocab = least }(tune.LeastClusterVocab)
 	for _, vocab := range []int{1, 2, 20, 31, 1000, 1025, 32000, 151936} {
-		for _, penalty := range []float32{1, 1.3} {
+		for i, penalty := range []float32{1, 1.3, 1, 1.3} {
 			b := newBoth(t)
 			n := max(2, min(64, 1_500_000/vocab))
+			if i >= 2 { // each in a cluster of blocks
+				n, tune.LeastClusterVocab = min(n, 8), 1
+			}
 			d := newDrawing(b, repeat(kernels.Sampling{RepeatPenalty: penalty, Logprobs: kernels.MaxTop}, n), vocab)
 			logits := b.normal(n*vocab, 4) // truncated to bfloat16, so that there are ties
 			for i := range vocab {

@@ -51,3 +51,6 @@ var AheadBytes = 32 << 10
 // LeastHanded is the fewest values of rows that products of few rows over quantised weights hand over to one another:
 // with fewer, rounding them in each block takes no longer (notes/quantised.md).
 var LeastHanded = 6 * 4096
+
+// LeastClusterVocab is the fewest logits of a row of which a cluster of blocks samples, in passes of few samples on Hopper.
+var LeastClusterVocab = 16384
