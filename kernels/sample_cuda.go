@@ -14,9 +14,6 @@ const (
 	// sampleShared and sampleClusterShared are the sizes of SampleShared and SampleCluster in sample.cu, whose clusters
 	// have sampleCluster blocks.
 	sampleShared, sampleClusterShared, sampleCluster = 33336, 115328, 8
-	// clusterSamples is the most samples of a pass of which each has a cluster: with more, SMs have blocks of their own
-	// to run.
-	clusterSamples = 8
 	// sampleVocab is the largest vocabulary: shared memory has a bit for each token.
 	sampleVocab = 1 << 19
 )
@@ -47,9 +44,9 @@ func (o Sample) CUDA(q *cuda.Queue) error {
 	})
 }
 
-// clusters reports whether a cluster samples each row. Its blocks copy 16 bytes at a time, so rows have to begin at a
-// multiple of that.
+// clusters reports whether a cluster samples each row: on Hopper and later, where clusters take half of the SMs at most.
+// Its blocks copy 16 bytes at a time, so rows have to begin at a multiple of that.
 func (o Sample) clusters(q *cuda.Queue) bool {
 	major, _ := q.Capability()
-	return major >= 9 && o.N <= clusterSamples && o.Vocab%4 == 0 && o.Vocab >= tune.LeastClusterVocab
+	return major >= 9 && 2*sampleCluster*o.N <= q.SMs() && o.Vocab%4 == 0 && o.Vocab >= tune.LeastClusterVocab
 }

@@ -52,5 +52,6 @@ var AheadBytes = 32 << 10
 // with fewer, rounding them in each block takes no longer (notes/quantised.md).
 var LeastHanded = 6 * 4096
 
-// LeastClusterVocab is the fewest logits of a row of which a cluster of blocks samples, in passes of few samples on Hopper.
+// LeastClusterVocab is the fewest logits of a row that a cluster of blocks samples from, in passes of few samples on
+// Hopper.
 var LeastClusterVocab = 16384
