@@ -7,10 +7,12 @@ __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
 
 // cluster_sync waits for all threads of the cluster's blocks, and for what they wrote.
-__device__ __forceinline__ void cluster_sync() { asm volatile("barrier.cluster.arrive; barrier.cluster.wait;" ::: "memory"); }
+__device__ __forceinline__ void cluster_sync() {
+	asm volatile("barrier.cluster.arrive; barrier.cluster.wait;" ::: "memory");
+}
 
-// cluster_rank returns the number of this block in its cluster, and cluster_number that of the cluster, along X. They are
-// read where they are called, and hold no register.
+// cluster_rank returns the number of this block in its cluster, and cluster_number that of the cluster, along X. They
+// are read where they are called, and hold no register.
 __device__ __forceinline__ int cluster_rank() {
 	int rank;
 	asm volatile("mov.u32 %0, %cluster_ctarank;" : "=r"(rank));
