@@ -76,7 +76,7 @@
 	REEL_KERNEL(name##_tagged, FEW_ROWS_THREADS, 2, (gemv_tagged<Op, U>(a)), \
 	            const __grid_constant__ TaggedArgs<Op> a)                                       \
 	REEL_KERNEL(name##_tagged_ranks, FEW_ROWS_THREADS, 2, (gemv_tagged<Op, U, RankTags>(a)), \
-	            const __grid_constant__ TaggedArgs<Op, RankTags> a)
+	            const __grid_constant__ RankArgs<Op> a)
 // The kernel of whole output tiles, for long prompts.
 #define REEL_WHOLE(name, Op, D)                                                              \
 	REEL_KERNEL(name##_whole192, (Whole<Op, D, 192, 3>::THREADS), 1, (whole<Op, D, 192, 3>(a)), \

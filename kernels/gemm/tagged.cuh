@@ -12,6 +12,7 @@ template <class Op, class T = Tags> struct TaggedArgs {
 	typename Op::Args op;
 	T tags;
 };
+template <class Op> using RankArgs = TaggedArgs<Op, RankTags>;
 
 // Tagged is an op whose row is [cols] float32 if it has a norm, else [cols/2] pairs of bfloat16, where columns are
 // multiples of 64 and all outputs of all units exist. Beside the members of gemm/product.cuh the op has
