@@ -94,7 +94,7 @@ func (o Experts) taggedOnRanks(q *cuda.Queue, route routeArgs) error {
 	}
 	gates := rankGatesArgs{op: o.GateUp.args(q), tags: tags(o.Tags.In, o.Between.Inner).rankArgs(q, part),
 		choice: choiceArgs{of: route, logits: q.Address(o.Between.Logits), choice: q.Address(o.Between.Choice)}}
-	gates.op.in.n, gates.tags.apart = 1, int32(width)
+	gates.op.in.n, gates.tags.apart = 1, int32(tilesOf(width))
 	err = cuda.Launch(q, "reel_expert_gateup_bf16_one_tagged_ranks", o.gatesGrid(q), gates)
 	if err != nil {
 		return err

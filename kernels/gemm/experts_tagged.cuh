@@ -86,10 +86,10 @@ struct TaggedRanks : Ranks {
 	}
 };
 
-// result_column returns the column of a result among those of all experts, of which a GPU has so many row tiles each.
-__device__ __forceinline__ int result_column(const Tags &, int unit, int row, int) { return unit * 16 + row; }
-__device__ __forceinline__ int result_column(const RankTags &t, int unit, int row, int tiles) {
-	return unit / tiles * t.apart + unit % tiles * 16 + row;
+// result_tile returns where a unit's results lie among those of all experts, of which a GPU has so many row tiles each.
+__device__ __forceinline__ int result_tile(const Tags &, int unit, int) { return unit; }
+__device__ __forceinline__ int result_tile(const RankTags &t, int unit, int tiles) {
+	return unit / tiles * t.apart + unit % tiles;
 }
 
 // Choosing is gates of one row over weights of 16 bits: a block takes the row while the router computes, and then chooses.
@@ -102,7 +102,7 @@ template <class Op, class T = Tags> struct Choosing : Tagged<Op, T> {
 	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[Op::R]) const {
 		Tagged<Op, T> op = *this;
 		op.base = TaggedRanks::memory().base; // there is no register for it
-		op.give(result_column(op.tags, unit, row, this->tiles), unit, row, t, y);
+		op.give(result_tile(op.tags, unit, this->tiles), unit, row, t, y);
 	}
 };
 // Which weights a block needs is not known before the choice.

@@ -38,17 +38,17 @@ template <class Op, class T = Tags> struct Tagged : Op {
 	}
 	// finish is called by 16 threads of a warp, for the rows of a unit.
 	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[Op::R]) const {
-		give(unit * 16 + row, unit, row, t, y);
+		give(unit, unit, row, t, y);
 	}
-	// give gives the result of a column of out.
-	__device__ __forceinline__ void give(int column, int unit, int row, int t, const float (&y)[Op::R]) const {
-		auto *const out = tags.out + column;
+	// give gives the result of a unit's row. tile is where the unit's results lie in out, in 16 values.
+	__device__ __forceinline__ void give(int tile, int unit, int row, int t, const float (&y)[Op::R]) const {
+		auto *const out = tags.out + tile * 16 + row;
 		const uint32_t tag = base + tags.given;
 		if constexpr (Op::GIVES == GIVES_NOTHING) {
 			Op::finish(unit, row, t, y);
 		} else if constexpr (Op::GIVES == GIVES_PAIRS) {
 			const float v = __fmul_rn(this->value(unit, row, t, y), tags.scale), next = __shfl_xor_sync(0xffff, v, 1);
-			if (row % 2 == 0) give_tagged(tags, tags.out + column / 2, BF16::pack(v, next), tag);
+			if (row % 2 == 0) give_tagged(tags, tags.out + (tile * 16 + row) / 2, BF16::pack(v, next), tag);
 		} else if constexpr (Op::GIVES == GIVES_SUM) {
 			const float bias = this->o.bias ? this->o.bias[unit * 16 + row] : 0;
 			float x = __uint_as_float(await_tagged(before, out, tag - 1));

@@ -27,7 +27,7 @@ using Tags = TagsOf<uint64_t>;
 struct RankTags : TagsOf<PeerWord> {
 	int64_t away[MOST_RANKS - 1]; // bytes from out to that of each other GPU
 	int32_t peers;                // other GPUs that get the results, or 0
-	int32_t apart;                // columns from this GPU's part of an expert's results to that of the next expert's
+	int32_t apart;                // row tiles from this GPU's part of an expert's results to that of the next expert's
 };
 constexpr uint32_t TAGS_OF_PASS = 1024; // tagsOfPass of tags.go
 
