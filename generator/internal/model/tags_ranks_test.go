@@ -103,9 +103,10 @@ func TestOtherPassesOfRanksHaveNoTags(t *testing.T) {
 		func(c *model.Config) { *c = tagExperts() },
 	} {
 		c := tagConfig()
-		c.Inner = 256
 		change(&c)
-		c.Heads = 8
+		if c.Heads = 8; i != 2 {
+			c.Inner = 256
+		}
 		if n := tagged(ranksTagRig(t, eight, c, "", "").ops(one)); (n > 0) != (i == 0) {
 			t.Errorf("eight ranks, change %d: %d ops with tags", i, n)
 		}
@@ -130,24 +131,44 @@ func TestTagsOfRanksAreChecked(t *testing.T) {
 				t.Errorf("op %d, %s: tags of %d ranks are right", i, op.Kernel(), ranks)
 			}
 		}
-		switch o := op.(type) {
-		case kernels.Attend:
-			o.Spread = kernels.Exchange{}
-			op = o
-		case kernels.Projection:
-			o.Spread, o.Before, o.Store = kernels.Exchange{}, kernels.Exchange{}, false
-			op = o
-		case kernels.GateUp:
-			o.Spread = kernels.Exchange{}
-			op = o
-		case kernels.Experts:
-			o.Down.Spread.PartCols++
-			op = o
-		default:
-			continue
-		}
-		if op.Check() == nil {
-			t.Errorf("op %d, %s: another exchange beside tags is right", i, op.Kernel())
+		for j, other := range otherOnRanks(op) {
+			if other.Check() == nil {
+				t.Errorf("op %d, %s: change %d is right", i, op.Kernel(), j)
+			}
 		}
 	}
+}
+
+// otherOnRanks returns ops like one with tags of ranks which there are not.
+func otherOnRanks(op device.Op) (all []device.Op) {
+	change := func(op device.Op) { all = append(all, op) }
+	switch o := op.(type) {
+	case kernels.Attend:
+		a, b := o, o
+		a.Spread, b.Sinks = kernels.Exchange{}, o.Q
+		b.Spread = kernels.Exchange{Part: o.Spread.Part, All: o.Spread.All, Signals: o.Spread.Signals, T: 1,
+			Width: o.Spread.Width, PartCols: o.Spread.PartCols, Ranks: o.Spread.Ranks} // which nobody takes
+		change(a)
+		change(b)
+	case kernels.Projection:
+		a, b, c, d, e := o, o, o, o, o
+		a.Spread, a.Before, a.Store = kernels.Exchange{}, kernels.Exchange{}, false
+		b.W.DType, c.Store, d.Spread.X, e.Bias = kernels.F16, false, device.Buffer{}, o.Spread.X
+		c.Before = kernels.Exchange{}
+		change(a)
+		change(b)
+		change(c)
+		change(d)
+		change(e)
+	case kernels.GateUp:
+		o.Spread = kernels.Exchange{}
+		change(o)
+	case kernels.Experts:
+		a, b := o, o
+		a.Down.Spread.Width, a.Tags = o.Down.Spread.Width-16, kernels.Tags{}
+		b.GateUp.Spread.Width, b.Tags = o.GateUp.Spread.Width-16, kernels.Tags{}
+		change(a)
+		change(b)
+	}
+	return all
 }
