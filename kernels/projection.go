@@ -69,8 +69,8 @@ func (o Projection) Check() error {
 
 // checkTags refuses tags of a projection that does not add to the residual stream of one row.
 func (o Projection) checkTags() error {
-	shares := o.Tags.Ranks > 0
-	if !o.Tags.Pass.IsZero() && (!o.RowIndex.IsZero() || o.Store != shares || shares && (o.Spread.X.IsZero() || !o.Bias.IsZero())) {
+	adds := !o.Store || !o.Spread.X.IsZero()
+	if !o.Tags.Pass.IsZero() && (!o.RowIndex.IsZero() || !adds) {
 		return fmt.Errorf("%w: a projection of tagged values adds to the residual stream of one row", device.ErrBadShape)
 	}
 	return errors.Join(o.Tags.checkSpread(o.Spread), o.Tags.check(o.T, o.W.Cols/2, max(1, o.Tags.Ranks)*o.W.Rows, o.W))

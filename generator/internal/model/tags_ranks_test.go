@@ -145,21 +145,19 @@ func otherOnRanks(op device.Op) (all []device.Op) {
 	switch o := op.(type) {
 	case kernels.Attend:
 		a, b := o, o
-		a.Spread, b.Sinks = kernels.Exchange{}, o.Q
+		a.Spread, b.Sinks = kernels.Exchange{}, o.Q.Slice(0, int64(4*o.Heads))
 		b.Spread = kernels.Exchange{Part: o.Spread.Part, All: o.Spread.All, Signals: o.Spread.Signals, T: 1,
 			Width: o.Spread.Width, PartCols: o.Spread.PartCols, Ranks: o.Spread.Ranks} // which nobody takes
 		change(a)
 		change(b)
 	case kernels.Projection:
-		a, b, c, d, e := o, o, o, o, o
+		a, b, c, d := o, o, o, o
 		a.Spread, a.Before, a.Store = kernels.Exchange{}, kernels.Exchange{}, false
-		b.W.DType, c.Store, d.Spread.X, e.Bias = kernels.F16, false, device.Buffer{}, o.Spread.X
-		c.Before = kernels.Exchange{}
+		b.W.DType, c.Spread.X, d.Spread.Width = kernels.F16, device.Buffer{}, o.Spread.Width-16
 		change(a)
 		change(b)
 		change(c)
 		change(d)
-		change(e)
 	case kernels.GateUp:
 		o.Spread = kernels.Exchange{}
 		change(o)
