@@ -16,6 +16,7 @@ type rankTagsArgs struct {
 	tags         tagsArgs
 	away         [device.MaxRanks - 1]int64
 	peers, apart int32
+	last, _      int32
 }
 
 // rankArgs mirrors RankArgs of gemm/tagged.cuh.

@@ -26,7 +26,7 @@ func (t Tags) args(q *cuda.Queue) tagsArgs {
 // rankArgs returns those of one of several GPUs. It gives its part of Out, of so many values or pairs, to all of them; of
 // 0 values it keeps them.
 func (t Tags) rankArgs(q *cuda.Queue, part int) rankTagsArgs {
-	a := rankTagsArgs{tags: t.args(q)}
+	a := rankTagsArgs{tags: t.args(q), last: flag(q.Rank() == t.Ranks-1)}
 	if part == 0 {
 		return a
 	}

@@ -110,7 +110,10 @@ __device__ __forceinline__ void take_row(const Tagged<Op, T> &op, B &b, int, flo
 	const uint32_t tag = op.base + op.tags.taken;
 	prepare();
 	cp_async_wait_all(); // norm weights
-	if (b.warp * BLOCK_STEPS < b.steps) await_tagged(op.tags.in + b.warp * (Op::NORMED ? K_BLOCK : K_BLOCK / 2), tag);
+	if (b.warp * BLOCK_STEPS < b.steps) {
+		const int kBlock = looked_at_first(op.tags, b.warp, PARTIALS, b.steps / BLOCK_STEPS);
+		await_tagged(op.tags.in + kBlock * (Op::NORMED ? K_BLOCK : K_BLOCK / 2), tag);
+	}
 	__syncwarp();
 	if constexpr (Op::NORMED) {
 		const float sum = fold_squares(op.take_normed(b, tag));

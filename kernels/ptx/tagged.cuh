@@ -28,8 +28,16 @@ struct RankTags : TagsOf<PeerWord> {
 	int64_t away[MOST_RANKS - 1]; // bytes from out to that of each other GPU
 	int32_t peers;                // other GPUs that get the results, or 0
 	int32_t apart;                // row tiles from this GPU's part of an expert's results to that of the next expert's
+	int32_t last, unused;         // whether no other GPU has later columns
 };
 constexpr uint32_t TAGS_OF_PASS = 1024; // tagsOfPass of tags.go
+
+// looked_at_first returns the block that a reader of every step-th of n blocks of in, from `first` on, waits for before it
+// looks at all of its own: of several GPUs one of another GPU, whose values come later than this one's.
+__device__ __forceinline__ int looked_at_first(const Tags &, int first, int, int) { return first; }
+__device__ __forceinline__ int looked_at_first(const RankTags &t, int first, int step, int n) {
+	return t.last ? first : first + (n - 1 - first) / step * step;
+}
 
 // begin_tagged begins a kernel that takes tagged values, and returns what the pass adds to its tags. The first one of a
 // pass waits, so that the number of the pass and all that came before the pass can be seen by those after it too. It is
