@@ -175,7 +175,8 @@ func (o Attend) checkTags() error {
 	if o.Tags.Pass.IsZero() {
 		return nil
 	}
-	if o.Class == Prefill || o.Queries > 1 || o.First > 0 || o.Softcap > 0 || !o.AfterQKV || o.Tags.Ranks > 0 && !o.Sinks.IsZero() ||
+	if o.Class == Prefill || o.Queries > 1 || o.First > 0 || o.Softcap > 0 || !o.AfterQKV ||
+		o.Tags.Ranks > 0 && !o.Sinks.IsZero() ||
 		!CanTagHeads(o.KV.HeadDim, o.KV.DType, !o.Sinks.IsZero()) {
 		return fmt.Errorf("%w: attention with tagged values of heads of %d", device.ErrBadShape, o.KV.HeadDim)
 	}

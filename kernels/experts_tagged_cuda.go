@@ -21,8 +21,8 @@ func (o Experts) tagged(q *cuda.Queue) error {
 		func(q *cuda.Queue) error { return o.taggedGates(q, route) }, o.taggedDown)
 }
 
-// between returns the tags of one of the kernels. All but those of the residual stream have the number of what the layer
-// gives.
+// between returns the tags of one of the kernels. All but those of the residual stream have the number of what the
+// layer gives.
 func (o Experts) between(in, out device.Buffer) Tags {
 	t := o.Tags
 	if t.In, t.Out = in, out; in != o.Tags.In {

@@ -23,8 +23,8 @@ func (t Tags) args(q *cuda.Queue) tagsArgs {
 	return a
 }
 
-// rankArgs returns those of one of several GPUs. It gives its part of Out, of so many values or pairs, to all of them; of
-// 0 values it keeps them.
+// rankArgs returns those of one of several GPUs. It gives its part of Out, of so many values or pairs, to all of them;
+// with 0 it keeps its results.
 func (t Tags) rankArgs(q *cuda.Queue, part int) rankTagsArgs {
 	a := rankTagsArgs{tags: t.args(q), last: flag(q.Rank() == t.Ranks-1)}
 	if part == 0 {
@@ -40,8 +40,8 @@ func (t Tags) rankArgs(q *cuda.Queue, part int) rankTagsArgs {
 	return a
 }
 
-// launchTagged launches a product of one row whose values are tagged. Where several GPUs share the pass, all of them get
-// its `part` results, if it has any for them.
+// launchTagged launches a product of one row whose values are tagged. Where several GPUs share the pass, all of them
+// get its `part` results, if it has any for them.
 func launchTagged[T any](q *cuda.Queue, p productLaunch, t Tags, part int, args T) error {
 	if anyQuantised(p.weights) {
 		return launchTaggedCodes(q, p, t, args)

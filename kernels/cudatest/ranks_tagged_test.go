@@ -17,8 +17,8 @@ import (
 	"reel.internal/reel/kernels/internal/tune"
 )
 
-// ranksShapes have a split of keys and values or several, and units for some blocks or several for each; then experts of
-// which a GPU's part has some warps of a K block, and those of Qwen3-30B-A3B.
+// ranksShapes have a split of keys and values or several, and units for some blocks or several for each; then experts
+// of which a GPU's part has a K block for some warps, and those of Qwen3-30B-A3B.
 var ranksShapes = []taggedShape{
 	{hidden: 256, inner: 384, heads: 8, kvHeads: 8, dim: 64, layers: 3, vocab: 1024},
 	{hidden: 4096, inner: 11008, heads: 32, kvHeads: 32, dim: 128, layers: 2, vocab: 4096},
@@ -27,8 +27,7 @@ var ranksShapes = []taggedShape{
 	{hidden: 2048, inner: 768, heads: 32, kvHeads: 8, dim: 128, layers: 2, vocab: 4096, experts: 32, used: 8},
 }
 
-// ranksPass is a pass of one row over all GPUs, of which each has a part of every weight, with memory for values that are
-// tagged and for those that are exchanged.
+// ranksPass is a pass of one row over all GPUs, of which each has a part of every weight.
 type ranksPass struct {
 	*ranksRig
 	taggedShape
@@ -150,7 +149,8 @@ func (p *ranksPass) ops(m *ranksMemory) []device.Op {
 	tags := func(in device.Buffer, taken int, out device.Buffer, given int) kernels.Tags {
 		return kernels.Tags{Pass: m.pass, In: in, Out: out, Taken: taken, Given: given, Ranks: p.n}
 	}
-	ops := []device.Op{kernels.Embed{Table: p.embedding, Rows: p.rows, X: m.x, T: 1, Tags: tags(device.Buffer{}, 0, m.tx, 0)}}
+	ops := []device.Op{kernels.Embed{Table: p.embedding, Rows: p.rows, X: m.x, T: 1,
+		Tags: tags(device.Buffer{}, 0, m.tx, 0)}}
 	for i, l := range p.layers {
 		qkv := kernels.QKV{X: m.x, Norm: l.norm, Q: l.q, K: l.k, V: l.v, RoPE: p.rope, Rows: p.rows, Slots: p.slots,
 			KV: m.kv, Out: m.q, T: 1, Layer: i, Hidden: p.hidden, Heads: p.heads / p.n, Eps: 1e-5,
@@ -173,7 +173,8 @@ func (p *ranksPass) ops(m *ranksMemory) []device.Op {
 		Tags: tags(m.tx, 2*len(p.layers), device.Buffer{}, 0)}, p.exchange(m.logits, p.nan(p.vocab), 1, p.vocab))
 }
 
-func (p *ranksPass) projection(m *ranksMemory, w kernels.Weight, in device.Buffer, which int, t kernels.Tags) kernels.Projection {
+func (p *ranksPass) projection(m *ranksMemory, w kernels.Weight, in device.Buffer, which int,
+	t kernels.Tags) kernels.Projection {
 	o := kernels.Projection{Name: kernels.ProjectionName(which), W: w, In: in, X: m.branch, T: 1, Store: true, Tags: t,
 		Spread: p.exchange(m.branch, m.gathered[which], 1, p.hidden)}
 	o.Spread.X = m.x
@@ -206,7 +207,7 @@ func (p *ranksPass) capture(tagged bool, ops []device.Op) device.Exec {
 }
 
 // differ returns in how many of so many steps the logits of some GPU differ between passes with tagged values and with
-// exchanges, or are none. Now and then the tagged pass is launched eagerly, and several follow each other without a stop.
+// exchanges, or are none. Now and then the tagged pass is launched eagerly, and several follow each other at once.
 func (p *ranksPass) differ(steps int) (logits int) {
 	kv := p.pool()
 	pool := small(int(kv.PageBytes()/2) * kv.Pages)
@@ -245,8 +246,8 @@ func (p *ranksPass) differIn(plain, tagged *ranksMemory) bool {
 	return false
 }
 
-// A pass of one row on several GPUs whose values are tagged has the bits of one with exchanges, replayed and eager, over
-// poisoned memory and while the number of the pass wraps around.
+// A pass of one row on several GPUs whose values are tagged has the bits of one with exchanges, replayed and eager,
+// over poisoned memory and while the number of the pass wraps around.
 func TestCUDARanksTagged(t *testing.T) {
 	g := newRanksRig(t, cuda.PeerLink)
 	for _, s := range ranksShapes {

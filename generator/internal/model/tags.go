@@ -55,8 +55,9 @@ func (t tagMemory) activations() []device.Buffer {
 // others: those whose results are added as they are, without experts that all rows share or groups of experts. Several
 // ranks have equal parts then.
 func (c Config) tags() bool {
-	return (c.ranks() == 1 || c.tagsOnRanks()) && c.sharedWidth() == 0 && !c.groupsExperts() && c.Latent == nil && c.Eagle == nil &&
-		c.Embedding == nil && !c.NormsAfter && !c.WidthNorms && c.ScoreCap == 0 && c.Layers <= kernels.MostTaggedLayers
+	return (c.ranks() == 1 || c.tagsOnRanks()) && c.sharedWidth() == 0 && !c.groupsExperts() && c.Latent == nil &&
+		c.Eagle == nil && c.Embedding == nil && !c.NormsAfter && !c.WidthNorms && c.ScoreCap == 0 &&
+		c.Layers <= kernels.MostTaggedLayers
 }
 
 // tagsOnRanks reports whether ranks have equal parts of all that they give each other, and an attention for that.
@@ -90,8 +91,8 @@ func (m *Model) canTag() bool {
 }
 
 // tagged reports whether the values of the pass are tagged: one row's, over weights for which there are kernels. On
-// several ranks these address each other's memory, and the row is sampled: then each rank takes all that the others have
-// written to its residual stream before it begins the next pass, where that is overwritten.
+// several ranks these address each other's memory, and the row is sampled: then each rank takes all that the others
+// have written to its residual stream before it begins the next pass, where that is overwritten.
 func (p *pass) tagged() bool {
 	if p.model.Config.ranks() > 1 && (p.Samples == 0 || p.memory.signals.Inbox != device.PeerInbox) {
 		return false
