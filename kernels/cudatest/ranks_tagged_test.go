@@ -248,15 +248,31 @@ func (p *ranksPass) differIn(plain, tagged *ranksMemory) bool {
 
 // A pass of one row on several GPUs whose values are tagged has the bits of one with exchanges, replayed and eager,
 // over poisoned memory and while the number of the pass wraps around.
-func TestCUDARanksTagged(t *testing.T) {
-	g := newRanksRig(t, cuda.PeerLink)
+func TestCUDARanksTagged(t *testing.T) { ranksEqual(t, newRanksRig(t, cuda.PeerLink), 40) }
+
+// The same with kernels that are delayed at random.
+func TestCUDARanksTaggedLate(t *testing.T) {
+	ranksEqual(t, newRanksRigOf(t, cuda.PeerLink, kernelsOf(t, "late")), 100)
+}
+
+func ranksEqual(t *testing.T, g *ranksRig, steps int) {
 	for _, s := range ranksShapes {
 		t.Run(s.name(), func(t *testing.T) {
 			r := *g
 			r.t = t
-			if n := r.newPass(s).differ(40); n > 0 {
-				t.Errorf("logits of %d of 40 steps differ", n)
+			if n := r.newPass(s).differ(steps); n > 0 {
+				t.Errorf("logits of %d of %d steps differ", n, steps)
 			}
 		})
+	}
+}
+
+// Kernels that take values without looking at their numbers give other bits: the tests above would notice.
+func TestCUDARanksTaggedNoticesStaleValues(t *testing.T) {
+	g := newRanksRigOf(t, cuda.PeerLink, kernelsOf(t, "untagged"))
+	for _, s := range ranksShapes {
+		if g.newPass(s).differ(20) == 0 {
+			t.Errorf("%s: kernels that take stale values give the same bits", s.name())
+		}
 	}
 }
