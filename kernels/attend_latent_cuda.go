@@ -34,8 +34,7 @@ func (o Attend) latent(q *cuda.Queue) error {
 	if o.Class == Prefill && hopper(q) {
 		return o.latentPrefill(q)
 	}
-	g := cuda.Grid{X: o.T, Y: splitsOf(o.Heads, latentEntries), Z: 1, Threads: attendLatentThreads, AllShared: true,
-		Dependent: true}
+	g := cuda.Grid{X: o.T, Y: splitsOf(o.Heads, latentEntries), Z: 1, Threads: attendLatentThreads, Dependent: true}
 	args := o.latentArgs(q, latentSplits(o.Slots.Context))
 	args.stages, args.shareMerge = 1, flag(tune.ShareMerge)
 	if hopper(q) {

@@ -11,7 +11,7 @@ const (
 	downRingStatic    = 8 << 10
 
 	// expertRingBytes is what the ring of one row's gates holds at least, and not more than a stage more: as fewRingBytes.
-	expertRingBytes = 56 << 10
+	expertRingBytes = 80 << 10
 )
 
 // expertRing returns the stages and the bytes of shared memory of the kernel for units of `tiles` row tiles and up to

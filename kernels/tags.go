@@ -57,9 +57,9 @@ func CanTag(normed bool, weights ...Weight) bool {
 }
 
 // canTagCodes reports whether rows for weights of a format fit in the kernels of one row over codes that have tagged values.
-// Gate and up have a ring over bricks of 64 columns.
+// Gate and up have a ring over bricks of 64 columns. Q4_0 is faster without tagged values (notes/quantised.md, version 8).
 func canTagCodes(d DType, cols int) bool {
-	if !slices.Contains(usualFormats, d) || codesRowsThatFit(d, cols, blockShared) <= 0 {
+	if !slices.Contains(usualFormats, d) || d == Q4_0 || codesRowsThatFit(d, cols, blockShared) <= 0 {
 		return false
 	}
 	stages, _, _ := fewRing(d, 1, cols)
