@@ -78,10 +78,10 @@ cuda: all kernels ## build bin/reel-generator-cuda, which serves on NVIDIA GPUs,
 	@$(WITHCUDA) $(BUILD) -tags cuda -o '$(BIN)/reel-generator-cuda' ./generator
 
 # Kernels that take their time, and such that besides do not wait for the ones
-# before them, or take tagged values without their tags: tests show by them that no kernel reads what is not there yet. Only
-# GPUs of 9.0 and later let a kernel begin before the one before it has ended. And
-# attention without one of its barriers, which racecheck must find, and kernels whose
-# barriers it follows.
+# before them, or take tagged values without their tags: tests show by them that no
+# kernel reads what is not there yet. Only GPUs of 9.0 and later let a kernel begin
+# before the one before it has ended. And attention without one of its barriers, which
+# racecheck must find, and kernels whose barriers it follows.
 .PHONY: late-kernels
 late-kernels:
 	@$(WITHCUDA) $(MAKE) -f kernels/cuda/Makefile TARGETS='sm_90a compute_90' OBJECTS=.build/cuda/late \

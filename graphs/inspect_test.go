@@ -23,15 +23,21 @@ func (greedyOp) Kernel() string      { return "greedy" }
 func (greedyOp) Check() error        { return nil }
 func (greedyOp) Host(h *device.Host) { _, _ = h.Alloc(8) }
 
-// Each fault planted between the second op and the third is reported with its op.
-func TestInspectNamesTheOpAtFault(t *testing.T) {
-	r := newRig(t, device.HostOptions{}, Options{})
+// foreignBuffer returns a buffer of another device.
+func foreignBuffer(t *testing.T) device.Buffer {
 	other := device.NewHost(device.HostOptions{})
-	defer other.Close()
-	for range 9 { // so that no other device has a buffer of the foreign one's number
+	t.Cleanup(other.Close)
+	for range 9 { // so that no other device has a buffer of its number
 		_, _ = other.Alloc(8)
 	}
 	foreign, _ := other.Alloc(8)
+	return foreign
+}
+
+// Each fault planted between the second op and the third is reported with its op.
+func TestInspectNamesTheOpAtFault(t *testing.T) {
+	r := newRig(t, device.HostOptions{}, Options{})
+	foreign := foreignBuffer(t)
 	_, pinned, _ := r.h.Pinned(8)
 	standard, _ := r.h.DefaultStream()
 	elsewhere, _ := r.h.NewStream()
@@ -110,12 +116,7 @@ func TestInspectNamesTheOpAtFault(t *testing.T) {
 // After an op that cannot run nothing does: on a GPU an op may wait for values of the one before for ever.
 func TestInspectRunsNothingAfterAnOpLeftOut(t *testing.T) {
 	r := newRig(t, device.HostOptions{}, Options{})
-	other := device.NewHost(device.HostOptions{})
-	defer other.Close()
-	for range 9 { // so that no other device has a buffer of the foreign one's number
-		_, _ = other.Alloc(8)
-	}
-	foreign, _ := other.Alloc(8)
+	foreign := foreignBuffer(t)
 	ran := 0
 	report, err := Inspect(r.h, r.s, func(s device.Stream, _ Key) error {
 		return errors.Join(s.Launch(countOp{&ran}), s.Launch(noteOp{foreign, 1}), s.Launch(countOp{&ran}))

@@ -56,12 +56,9 @@ func fewRing(d DType, rows, cols int) (stages, shared, blocks int) {
 	if stages < 4 {
 		return 0, 0, 0
 	}
-	stages = min(stages, max(4, stagesOf(fewRingBytes*2/blocks, stage)))
+	stages = min(stages, max(4, splitsOf(fewRingBytes*2/blocks, stage)))
 	return stages, stages*stage + rest, blocks
 }
-
-// stagesOf returns how many stages of so many bytes hold `bytes`.
-func stagesOf(bytes, stage int) int { return (bytes + stage - 1) / stage }
 
 // manyRing returns the stages and the bytes of shared memory of a kernel of 8·tokenTiles rounded rows.
 func manyRing(d DType, tokenTiles int) (stages, shared int) {

@@ -10,7 +10,7 @@ const (
 	downRingThreads   = 288
 	downRingStatic    = 8 << 10
 
-	// expertRingBytes is what the ring of one row's gates holds at least, and not more than a stage more: as fewRingBytes.
+	// expertRingBytes is what the ring of one row's gates holds, rounded up to stages, as fewRingBytes.
 	expertRingBytes = 80 << 10
 )
 
@@ -24,17 +24,17 @@ func expertRing(d DType, cols, rows, tiles int) (stages, shared int) {
 	rest := rows*row + sums
 	stages = min((blockShared-expertRingStatic-rest)/r.stage, tileRingMost)
 	units := expertWarps / r.parts / tiles // of a batch
+	least := 2 * tiles
+	if units > 1 {
+		least = max(least, units*tiles*r.slices)
+	}
 	if rows == 1 {
-		enough := max(2*tiles, stagesOf(expertRingBytes, r.stage))
-		if units > 1 {
-			enough = max(enough, units*tiles*r.slices)
-		}
-		stages = min(stages, enough)
+		stages = min(stages, max(least, splitsOf(expertRingBytes, r.stage)))
 	}
 	if units == 1 && stages < tiles*r.slices {
 		stages -= stages % tiles // the stages of a row tile are always its own
 	}
-	if stages < 2*tiles || units > 1 && stages < units*tiles*r.slices {
+	if stages < least {
 		return 0, 0
 	}
 	return stages, rest + stages*r.stage

@@ -41,8 +41,8 @@ func (l *loader) load() {
 	}
 	m.norm = l.finalNorm()
 	m.head = l.head(c)
-	m.takesTags = c.tags() && m.canTag()
 	if l.err == nil {
+		m.takesTags = c.tags() && m.canTag()
 		m.rope = l.floats(ropeTable(c))
 	}
 	if l.err == nil && c.hasUnrotated() {
