@@ -1,12 +1,55 @@
 //nolint:unused // Only builds with the tag cuda set the fields.
 package kernels
 
+import "reel.internal/reel/kernels/device"
+
 // tagsArgs mirrors Tags of ptx/tagged.cuh.
 type tagsArgs struct {
 	pass, in, out uint64
 	taken, given  int32
 	scale         float32
 	_             int32
+}
+
+// rankTagsArgs mirrors RankTags, which has Tags as its base.
+type rankTagsArgs struct {
+	tags         tagsArgs
+	away         [device.MaxRanks - 1]int64
+	peers, apart int32
+	last, _      int32
+}
+
+// rankArgs mirrors RankArgs of gemm/tagged.cuh.
+type rankArgs[T any] struct {
+	op   T
+	tags rankTagsArgs
+}
+
+// attendRankArgs mirrors AttendRankArgs.
+type attendRankArgs struct {
+	deferred attendDeferredArgs
+	tags     rankTagsArgs
+}
+
+// rankRouteArgs mirrors RankRouteArgs of gemm/route.cuh.
+type rankRouteArgs struct {
+	of   routeArgs
+	tags rankTagsArgs
+}
+
+// rankGatesArgs mirrors RankGatesArgs of experts.cu.
+type rankGatesArgs struct {
+	op     expertGateUpArgs
+	tags   rankTagsArgs
+	choice choiceArgs
+}
+
+// rankDownArgs mirrors RankDownArgs of experts.cu.
+type rankDownArgs struct {
+	op         expertDownArgs
+	tags       rankTagsArgs
+	choice     uint64
+	experts, _ int32
 }
 
 // taggedArgs mirrors TaggedArgs of gemm/tagged.cuh.

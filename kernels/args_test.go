@@ -129,6 +129,17 @@ var arguments = []argument{
 	{cpp: "WgmmaArgs<QKV>", mirror: wgmmaArgs[qkvArgs]{}, sm90: true},
 }
 
+// onRanks are those of RankTags, which has a base.
+var onRanks = []argument{
+	{cpp: "RankTags", mirror: rankTagsArgs{}},
+	{cpp: "RankArgs<GateUp>", mirror: rankArgs[gateUpArgs]{}},
+	{cpp: "RankArgs<Head>", mirror: rankArgs[headArgs]{}},
+	{cpp: "RankArgs<Projection>", mirror: rankArgs[projectionArgs]{}},
+	{cpp: "RankArgs<QKVApart>", mirror: rankArgs[qkvArgs]{}},
+	{cpp: "AttendRankArgs", mirror: attendRankArgs{}},
+	{cpp: "RankRouteArgs", mirror: rankRouteArgs{}},
+}
+
 // A launch passes its arguments by value, so the structs of Go and C++ must have the same
 // layout. This test holds Go's to the file, and the compiler of the kernels holds C++'s.
 func TestArgumentsHaveTheLayoutOfCUDA(t *testing.T) {
@@ -179,7 +190,13 @@ func layout() string {
 	fmt.Fprintf(&b, "REEL_SIZE(AttendLogitsArgs<AttendTaggedArgs>, %d);\n",
 		reflect.TypeOf(attendLogitsArgs[attendTaggedArgs]{}).Size())
 	fmt.Fprintf(&b, "REEL_SIZE(AttendFromArgs, %d);\n", reflect.TypeOf(attendFromArgs{}).Size())
+	fmt.Fprintf(&b, "static_assert(sizeof(Tags) == %d, \"away follows the base\");\n", reflect.TypeOf(tagsArgs{}).Size())
+	for _, ranks := range onRanks {
+		fmt.Fprintf(&b, "REEL_SIZE(%s, %d);\n", ranks.cpp, reflect.TypeOf(ranks.mirror).Size())
+	}
 	fmt.Fprintf(&b, "static_assert(sizeof(AttendArgs) == %d, \"post and earliest follow the base\");\n", deferred.Field(1).Offset)
+	fmt.Fprintf(&sm90, "REEL_SIZE(RankGatesArgs, %d);\nREEL_SIZE(RankDownArgs, %d);\n",
+		reflect.TypeOf(rankGatesArgs{}).Size(), reflect.TypeOf(rankDownArgs{}).Size())
 	fmt.Fprintf(&b, "\n#ifdef __CUDA_ARCH_FEAT_SM90_ALL%s#endif\n", sm90.String())
 	return b.String()
 }

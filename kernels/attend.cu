@@ -165,10 +165,10 @@ template <int CHUNKS, int TEAMS, class Args> __device__ __forceinline__ void att
 }
 
 // attend_tagged takes q, k and v as tagged values and gives its results so.
-template <int CHUNKS, int TEAMS, class Logits = AttendPlain>
-__device__ __forceinline__ void attend_tagged(const AttendTaggedArgs &a, const Logits &logits = {}) {
+template <int CHUNKS, int TEAMS, class T, class Logits = AttendPlain>
+__device__ __forceinline__ void attend_tagged(const AttendTaggedArgsOf<T> &a, const Logits &logits = {}) {
 	logits.prefetch(a.heads);
-	attend<CHUNKS, TEAMS, false, AttendTaggedArgs, Logits, AttendGive>(a, logits, {a.tags, 0});
+	attend<CHUNKS, TEAMS, false, AttendTaggedArgsOf<T>, Logits, AttendGive<T>>(a, logits, {a.tags, 0});
 	end_tagged();
 }
 
@@ -208,10 +208,12 @@ ATTEND_SPREAD_KERNELS(64, 2, 3)
 ATTEND_SPREAD_KERNELS(128, 4, 2)
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// Those of one row of such sizes whose values are tagged.
-#define ATTEND_TAGGED_KERNEL(NAME, CHUNKS, TEAMS, BLOCKS)                            \
-	extern "C" __global__ void __launch_bounds__(WARPS * 32 * TEAMS, BLOCKS)         \
-		NAME(const __grid_constant__ AttendTaggedArgs a) { attend_tagged<CHUNKS, TEAMS>(a); }
+// Those of one row of such sizes whose values are tagged, on one GPU and on several.
+#define ATTEND_TAGGED_KERNEL(NAME, CHUNKS, TEAMS, BLOCKS)                                 \
+	extern "C" __global__ void __launch_bounds__(WARPS * 32 * TEAMS, BLOCKS)              \
+		NAME(const __grid_constant__ AttendTaggedArgs a) { attend_tagged<CHUNKS, TEAMS>(a); } \
+	extern "C" __global__ void __launch_bounds__(WARPS * 32 * TEAMS, BLOCKS)              \
+		NAME##_ranks(const __grid_constant__ AttendRankArgs a) { attend_tagged<CHUNKS, TEAMS>(a); }
 ATTEND_TAGGED_KERNEL(reel_attend_64_tagged, 2, 1, 3)
 ATTEND_TAGGED_KERNEL(reel_attend_64_two_tagged, 2, 2, 1)
 ATTEND_TAGGED_KERNEL(reel_attend_128_tagged, 4, 1, 2)

@@ -54,8 +54,8 @@ type Attend struct {
 	// Spread is the exchange that gives Out, this rank's heads, to all ranks; or none. Out may then be left as it is.
 	Spread Exchange
 	// Tags are those of a pass whose values are tagged: of q, k and v as products compute them, and of results in pairs.
-	// TagsPost is the post-processing of q, k and v then; Q and Post are for other devices. Without Spread, Softcap, First
-	// and Queries.
+	// TagsPost is the post-processing of q, k and v then; Q and Post are for other devices. Without Softcap, First and
+	// Queries, and on several GPUs without Sinks.
 	Tags     Tags
 	TagsPost QKPost
 }
@@ -175,12 +175,14 @@ func (o Attend) checkTags() error {
 	if o.Tags.Pass.IsZero() {
 		return nil
 	}
-	if o.Class == Prefill || o.Queries > 1 || o.First > 0 || o.Softcap > 0 || !o.Spread.IsZero() || !o.AfterQKV ||
+	if o.Class == Prefill || o.Queries > 1 || o.First > 0 || o.Softcap > 0 || !o.AfterQKV ||
+		o.Tags.Ranks > 0 && !o.Sinks.IsZero() ||
 		!CanTagHeads(o.KV.HeadDim, o.KV.DType, !o.Sinks.IsZero()) {
 		return fmt.Errorf("%w: attention with tagged values of heads of %d", device.ErrBadShape, o.KV.HeadDim)
 	}
 	d := o.KV.HeadDim
-	return errors.Join(o.rowsPost(o.TagsPost).check(), o.Tags.check(o.T, (o.Heads+2*o.KV.Heads)*d, o.Heads*d/2))
+	return errors.Join(o.rowsPost(o.TagsPost).check(), o.Tags.checkSpread(o.Spread),
+		o.Tags.check(o.T, (o.Heads+2*o.KV.Heads)*d, max(1, o.Tags.Ranks)*o.Heads*d/2))
 }
 
 func (o Attend) post() rowsPost { return o.rowsPost(o.Post) }

@@ -26,7 +26,9 @@ type attendKernels struct {
 
 // attendNames are kernels of the same work: plain, with deferred RoPE, of a verify pass, and from a position on.
 // Those that also exchange, and those of tagged values, are for some head sizes.
-type attendNames struct{ plain, deferred, verify, from, plainSpread, deferredSpread, tagged string }
+type attendNames struct {
+	plain, deferred, verify, from, plainSpread, deferredSpread, tagged, taggedRanks string
+}
 
 // attendBySize are the decode kernels by head size, rounded up to a multiple of 32. They are
 // made once, so that a launch allocates nothing.
@@ -43,7 +45,7 @@ func attendKernelsOf(dim, logits int) attendKernels {
 
 func attendNamesOf(name string) attendNames {
 	return attendNames{name, name + "_deferred", name + "_verify", name + "_from", name + "_spread",
-		name + "_deferred_spread", name + "_tagged"}
+		name + "_deferred_spread", name + "_tagged", name + "_tagged_ranks"}
 }
 
 // attendTwoAtMost is the largest head for which a block may process two splits at once.
@@ -51,7 +53,7 @@ const attendTwoAtMost = 128
 
 // CUDA launches the kernel of o's class, and the exchange of its results: in one kernel where there is one.
 func (o Attend) CUDA(q *cuda.Queue) error {
-	if err := o.launch(q); err != nil || o.Spread.IsZero() || o.spreads() {
+	if err := o.launch(q); err != nil || o.Spread.IsZero() || o.spreads() || o.Tags.areUsed(q) {
 		return err
 	}
 	return o.Spread.CUDA(q)
@@ -104,6 +106,10 @@ func (o Attend) launch(q *cuda.Queue) error {
 // launchDecode launches one of the kernels for scores without softcap and sinks.
 func (o Attend) launchDecode(q *cuda.Queue, names *attendNames, g cuda.Grid, args attendArgs) error {
 	switch {
+	case o.Tags.areUsed(q) && o.Tags.Ranks > 0:
+		deferred := attendDeferredArgs{args, o.rowsPost(o.TagsPost).args(q, o.Q)}
+		return cuda.Launch(q, names.taggedRanks, g,
+			attendRankArgs{deferred, o.Tags.rankArgs(q, o.Heads*o.KV.HeadDim/2)})
 	case o.Tags.areUsed(q):
 		return cuda.Launch(q, names.tagged, g, o.taggedArgs(q, args))
 	case o.spreads():

@@ -574,16 +574,23 @@ struct ExpertGateUpTagged : ExpertGateUpOne {
 };
 REEL_KERNEL(reel_expert_gateup_bf16_one_tagged, FEW_ROWS_THREADS, 2, (expert_gemv_tagged<ExpertGateUpTagged, BF16, 4>(a)),
             const __grid_constant__ TaggedGatesArgs<ExpertGateUpArgs> a)
-__device__ __forceinline__ void expert_down_one_tagged(const TaggedDownArgs<ExpertDownArgs> &a) {
-	expert_down_one<BF16>(a.op, AddTagged(a));
+using RankGatesArgs = TaggedGatesArgs<ExpertGateUpArgs, RankTags>;
+using RankDownArgs = TaggedDownArgs<ExpertDownArgs, RankTags>;
+REEL_KERNEL(reel_expert_gateup_bf16_one_tagged_ranks, FEW_ROWS_THREADS, 2,
+            (expert_gemv_tagged<ExpertGateUpTagged, BF16, 4>(a)),
+            const __grid_constant__ RankGatesArgs a)
+template <class T> __device__ __forceinline__ void expert_down_one_tagged(const TaggedDownArgs<ExpertDownArgs, T> &a) {
+	expert_down_one<BF16>(a.op, AddTagged<T>(a));
 	end_tagged();
 }
 template <class F> __device__ __forceinline__ void expert_down_codes_one_tagged(const TaggedDownArgs<ExpertDownArgs> &a) {
-	expert_down_codes_one<F>(a.op, AddTagged(a));
+	expert_down_codes_one<F>(a.op, AddTagged<>(a));
 	end_tagged();
 }
 REEL_KERNEL(reel_expert_down_bf16_one_tagged, FEW_ROWS_THREADS, 1, (expert_down_one_tagged(a)),
             const __grid_constant__ TaggedDownArgs<ExpertDownArgs> a)
+REEL_KERNEL(reel_expert_down_bf16_one_tagged_ranks, FEW_ROWS_THREADS, 1, (expert_down_one_tagged(a)),
+            const __grid_constant__ RankDownArgs a)
 #define REEL_EXPERT_GATES_TAGGED(format, F)                                                                \
 	REEL_KERNEL(reel_expert_gateup_##format##_one_tagged, (ExpertRing<ExpertGateUpTagged, F>::THREADS), 1, \
 	            (expert_ring_tagged<ExpertGateUpTagged, F>(a)),                                            \
@@ -599,7 +606,7 @@ REEL_EXPERT_GATES_TAGGED(mxfp4, MXFP4)
 REEL_USUAL_FORMATS_OF_MORE(REEL_EXPERT_DOWN_TAGGED)
 template <class F>
 __device__ __forceinline__ void expert_down_ring_one_tagged(const TaggedDownArgs<CodesArgs<ExpertDown>> &a) {
-	expert_down_ring_one<F>(a.op, AddTagged(a));
+	expert_down_ring_one<F>(a.op, AddTagged<>(a));
 	end_tagged();
 }
 REEL_KERNEL(reel_expert_down_mxfp4_ring_one_tagged, (ExpertDownRing<MXFP4>::THREADS), (ExpertDownRing<MXFP4>::BLOCKS),

@@ -15,7 +15,7 @@ type Experts struct {
 	Down   ExpertDown
 	// Tags are those of a pass whose values are tagged: In and Out are the residual stream, Taken is Given-1. Between is
 	// memory for values that the kernels pass on then; what is chosen and the results of the gates stay there. Without
-	// RowIndex, Spread and Store.
+	// RowIndex, and with Store only beside exchanges of both halves.
 	Tags    Tags
 	Between ExpertTags
 }
@@ -29,11 +29,20 @@ func (o Experts) Check() error {
 		return err
 	}
 	if o.GateUp.T != o.Route.T || o.Down.T != o.Route.T || o.GateUp.Chosen != o.Route.Chosen ||
-		o.Down.Chosen != o.Route.Chosen || o.Route.Hidden != o.GateUp.Gate.Cols || o.Down.hidden() != o.GateUp.Gate.Cols ||
-		o.Down.Down.Cols != o.GateUp.inner() {
+		o.Down.Chosen != o.Route.Chosen || o.Route.Hidden != o.GateUp.Gate.Cols ||
+		widthOf(o.Down.Spread, o.Down.hidden()) != o.GateUp.Gate.Cols ||
+		o.Down.Down.Cols != widthOf(o.GateUp.Spread, o.GateUp.inner()) {
 		return fmt.Errorf("%w: a router and experts of different rows or sizes", device.ErrBadShape)
 	}
 	return o.checkTags()
+}
+
+// widthOf returns the columns that all ranks have of which one has a part, if there is an exchange of them.
+func widthOf(o Exchange, part int) int {
+	if o.IsZero() {
+		return part
+	}
+	return o.Width
 }
 
 // Host computes the three ops.

@@ -77,12 +77,12 @@ func (o Experts) checkTags() error {
 	}
 	e, used := o.Route.Chosen.Experts, o.Route.Chosen.Used
 	if !CanTagExperts(o.GateUp.Gate, o.GateUp.Up, o.Down.Down, e, used) || o.Tags.In != o.Tags.Out ||
-		o.Tags.Taken != o.Tags.Given-1 || o.Route.Groups > 1 || o.Down.Store ||
-		!o.GateUp.Spread.IsZero() || !o.Down.Spread.IsZero() ||
+		o.Tags.Taken != o.Tags.Given-1 || o.Route.Groups > 1 || o.Down.Store != (o.Tags.Ranks > 0) ||
 		!o.Route.RowIndex.IsZero() || !o.GateUp.RowIndex.IsZero() || !o.Down.RowIndex.IsZero() {
 		return fmt.Errorf("%w: tags of experts that have no kernels for them", device.ErrBadShape)
 	}
-	return errors.Join(o.Tags.check(o.Route.T, o.Route.Hidden, o.Route.Hidden), checkBuffers(
-		need{"tagged logits", o.Between.Logits, 2 * e}, need{"tagged choice", o.Between.Choice, 4 * used},
-		need{"tagged results of gates", o.Between.Inner, used * o.GateUp.inner()}))
+	return errors.Join(o.Tags.check(o.Route.T, o.Route.Hidden, o.Route.Hidden, o.GateUp.Gate, o.GateUp.Up, o.Down.Down),
+		o.Tags.checkSpread(o.GateUp.Spread), o.Tags.checkSpread(o.Down.Spread), checkBuffers(
+			need{"tagged logits", o.Between.Logits, 2 * e}, need{"tagged choice", o.Between.Choice, 4 * used},
+			need{"tagged results of gates", o.Between.Inner, used * o.Down.Down.Cols}))
 }

@@ -29,7 +29,7 @@ type GateUp struct {
 	Scale      float32 // a power of two; 0: 1
 	// Spread is the exchange that gives Out, this rank's part, to all ranks; or none. Out may then be left as it is.
 	Spread Exchange
-	Tags   Tags // of a pass whose values are tagged; without a Spread and RowIndex
+	Tags   Tags // of a pass whose values are tagged; without RowIndex
 }
 
 // Activation is the function of a gate.
@@ -79,11 +79,12 @@ func (o GateUp) Check() error {
 	if err := o.Up.check("up", inner, hidden); err != nil {
 		return err
 	}
-	if !o.Tags.Pass.IsZero() && (!o.Spread.IsZero() || !o.RowIndex.IsZero()) {
-		return fmt.Errorf("%w: gates of tagged values beside an exchange or a list of rows", device.ErrBadShape)
+	if !o.Tags.Pass.IsZero() && !o.RowIndex.IsZero() {
+		return fmt.Errorf("%w: gates of tagged values beside a list of rows", device.ErrBadShape)
 	}
-	return errors.Join(o.Tags.check(o.T, hidden, inner/2), checkRowIndex(o.RowIndex, o.T, o.Class), o.Spread.checkSpread(o.Out, o.T, inner), checkBuffers(
-		need{"x", o.X, o.T * hidden}, need{"norm", o.Norm, hidden}, need{"out", o.Out, o.T * inner}))
+	return errors.Join(o.Tags.check(o.T, hidden, max(1, o.Tags.Ranks)*inner/2, o.Gate, o.Up), o.Tags.checkSpread(o.Spread),
+		checkRowIndex(o.RowIndex, o.T, o.Class), o.Spread.checkSpread(o.Out, o.T, inner), checkBuffers(
+			need{"x", o.X, o.T * hidden}, need{"norm", o.Norm, hidden}, need{"out", o.Out, o.T * inner}))
 }
 
 // Host computes on the host.

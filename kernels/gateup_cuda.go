@@ -18,14 +18,14 @@ func (o GateUp) CUDA(q *cuda.Queue) error {
 		class: o.Class, workspace: o.Workspace, handover: o.Handover, gathered: in.rows != 0,
 		weights: []Weight{o.Gate, o.Up}, fewRing: true,
 	}
-	if o.Spread.IsZero() && p.persistsForOneRow(q.SMs()) {
+	if (o.Spread.IsZero() || o.Tags.areUsed(q)) && p.persistsForOneRow(q.SMs()) {
 		p.name, p.persistent.gemv = "reel_gateup_persistent", 2
 	}
 	args := gateUpArgs{gate: q.Address(o.Gate.Data), up: q.Address(o.Up.Data), in: in,
 		out: q.Address(o.Out), linear: float32(-linear * math.Log2E), cubic: float32(-cubic * math.Log2E),
 		inner: int32(o.Gate.Rows), scale: o.scale()}
 	if o.Tags.areUsed(q) {
-		return launchTagged(q, p, o.Tags, args)
+		return launchTagged(q, p, o.Tags, o.Gate.Rows/2, args)
 	}
 	return launchSpreading(q, p, o.Spread, args)
 }

@@ -35,8 +35,8 @@ func (o Head) Check() error {
 	if err := o.W.check("head", o.W.Rows, o.W.Cols); err != nil {
 		return err
 	}
-	return errors.Join(o.Tags.check(o.T, o.W.Cols, 0), checkBuffers(need{"x", o.X, o.T * o.W.Cols}, need{"norm", o.Norm, o.W.Cols},
-		need{"samples", o.Rows.Sample, o.N}, need{"logits", o.Logits, o.N * o.W.Rows}))
+	return errors.Join(o.Tags.check(o.T, o.W.Cols, 0, o.W), checkBuffers(
+		need{"x", o.X, o.T * o.W.Cols}, need{"norm", o.Norm, o.W.Cols}, need{"samples", o.Rows.Sample, o.N}, need{"logits", o.Logits, o.N * o.W.Rows}))
 }
 
 // Host computes on the host.

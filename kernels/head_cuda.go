@@ -44,7 +44,7 @@ func (o Head) launch(q *cuda.Queue, first, n int) error {
 	if o.Tags.areUsed(q) {
 		// Stage writes the row to be sampled, and this kernel waits for no other: it takes the one row there is.
 		args.in.rows = 0
-		return launchTagged(q, p, o.Tags, args)
+		return launchTagged(q, p, o.Tags, 0, args)
 	}
 	return launch(q, p, args)
 }

@@ -29,7 +29,8 @@ type Projection struct {
 	// may then be left as it is, and the other columns of Spread.X, see [Complete].
 	Spread Exchange
 	Before Exchange // that of In, if this op takes it; with a Spread ([Exchange.TakenBy])
-	Tags   Tags     // of a pass whose values are tagged; without a Spread, RowIndex and Store
+	// Tags are those of a pass whose values are tagged: without RowIndex, and with Store only beside a Spread that adds.
+	Tags Tags
 }
 
 // ProjectionName is which projection of a layer a [Projection] is. It only names the op in
@@ -61,12 +62,18 @@ func (o Projection) Check() error {
 	if !o.Spread.IsZero() && (!o.Store || !o.Bias.IsZero()) {
 		return fmt.Errorf("%w: an exchange adds what a projection stores", device.ErrBadShape)
 	}
-	if !o.Tags.Pass.IsZero() && (!o.Spread.IsZero() || !o.RowIndex.IsZero() || o.Store) {
-		return fmt.Errorf("%w: a projection of tagged values adds to the residual stream of one row", device.ErrBadShape)
-	}
-	return errors.Join(o.Spread.checkSpread(o.X, o.T, o.W.Rows), o.Tags.check(o.T, o.W.Cols/2, o.W.Rows),
+	return errors.Join(o.Spread.checkSpread(o.X, o.T, o.W.Rows), o.checkTags(),
 		checkBuffers(need{"in", o.In, o.T * o.W.Cols}, need{"x", o.X, o.T * o.W.Rows}),
 		checkOptional(need{"bias", o.Bias, o.W.Rows}), checkRowIndex(o.RowIndex, o.T, o.Class))
+}
+
+// checkTags refuses tags of a projection that does not add to the residual stream of one row.
+func (o Projection) checkTags() error {
+	adds := !o.Store || !o.Spread.X.IsZero()
+	if !o.Tags.Pass.IsZero() && (!o.RowIndex.IsZero() || !adds) {
+		return fmt.Errorf("%w: a projection of tagged values adds to the residual stream of one row", device.ErrBadShape)
+	}
+	return errors.Join(o.Tags.checkSpread(o.Spread), o.Tags.check(o.T, o.W.Cols/2, max(1, o.Tags.Ranks)*o.W.Rows, o.W))
 }
 
 // Host computes on the host.

@@ -30,7 +30,10 @@ func (o Projection) CUDA(q *cuda.Queue) error {
 	args := projectionArgs{w: q.Address(o.W.Data), in: in, x: x, bias: q.Address(o.Bias), rows: int32(o.W.Rows),
 		stores: flag(o.Store), stride: int32(stride)}
 	if o.Tags.areUsed(q) {
-		return launchTagged(q, p, o.Tags, args)
+		if b := o.Spread.Bias; !b.IsZero() { // of all ranks' columns
+			args.bias = q.Address(b) + uint64(4*q.Rank()*o.W.Rows)
+		}
+		return launchTagged(q, p, o.Tags, o.W.Rows, args)
 	}
 	return launchSpreading(q, p, o.Spread, args)
 }

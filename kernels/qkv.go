@@ -60,7 +60,7 @@ func (o QKV) Check() error {
 		return fmt.Errorf("%w: norms over all heads beside biases or norms of a head", device.ErrBadShape)
 	}
 	return errors.Join(o.KV.check(o.Layer), o.post().check(), o.checkDeferred(),
-		o.Tags.check(o.T, o.Hidden, (o.Heads+2*o.KV.Heads)*d),
+		o.Tags.check(o.T, o.Hidden, (o.Heads+2*o.KV.Heads)*d, o.Q, o.K, o.V),
 		checkOptional(need{"norms over all heads", o.WidthNorms, (o.Heads + o.KV.Heads) * d}),
 		checkBuffers(need{"x", o.X, o.T * o.Hidden}, need{"norm", o.Norm, o.Hidden},
 			need{"slots of rows", o.Rows.Slot, o.T}, need{"positions", o.Rows.Position, o.T},

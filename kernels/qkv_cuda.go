@@ -25,7 +25,7 @@ func (o QKV) CUDA(q *cuda.Queue) error {
 	}
 	args := o.args(q)
 	if o.Tags.areUsed(q) {
-		return launchTagged(q, o.product(args, true), o.Tags, args)
+		return launchTagged(q, o.product(args, true), o.Tags, 0, args)
 	}
 	if o.hasPost() {
 		if err := o.checkPost(); err != nil {

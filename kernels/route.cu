@@ -29,8 +29,7 @@ template <int ROWS, int EXPERTS, int EACH> __device__ __forceinline__ void route
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // The logits alone of one row, as tagged values. A block takes the row together.
-extern "C" __global__ void __launch_bounds__(ROUTE_WARPS * 32, 2) reel_route1_tagged(
-	const __grid_constant__ TaggedRouteArgs a) {
+template <class Args> __device__ __forceinline__ void route_tagged(const Args &a) {
 	extern __shared__ float4 routeRow[]; // [hidden/4]
 	const int expert = blockIdx.x * ROUTE_WARPS + threadIdx.x / 32;
 	const RouteLogits<1, 1, 8> logits(a.of, expert);
@@ -52,9 +51,17 @@ extern "C" __global__ void __launch_bounds__(ROUTE_WARPS * 32, 2) reel_route1_ta
 	const float *const x[1] = {reinterpret_cast<const float *>(routeRow + logits.lane)};
 	if (expert < a.of.experts)
 		logits.each(x, [&](int, int, float logit) {
-			put_tagged(a.tags.out + expert, a.of.bias ? __fadd_rn(logit, bias) : logit, base + a.tags.given);
+			give_tagged(a.tags, a.tags.out + expert, a.of.bias ? __fadd_rn(logit, bias) : logit, base + a.tags.given);
 		});
 	end_tagged();
+}
+extern "C" __global__ void __launch_bounds__(ROUTE_WARPS * 32, 2) reel_route1_tagged(
+	const __grid_constant__ TaggedRouteArgs a) {
+	route_tagged(a);
+}
+extern "C" __global__ void __launch_bounds__(ROUTE_WARPS * 32, 2) reel_route1_tagged_ranks(
+	const __grid_constant__ RankRouteArgs a) {
+	route_tagged(a);
 }
 #endif
 

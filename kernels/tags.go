@@ -22,6 +22,10 @@ type Tags struct {
 	// Taken and Given are the numbers of In and Out within the pass. A projection's Out had Given-1 before. Embed gives 0,
 	// and the op that takes 0 waits for it and for all before the pass.
 	Taken, Given int
+	// Ranks is how many GPUs share the pass, or 0: it is one's. They address each other's memory and write to each other's
+	// In and Out: an op with a Spread gives its part of Out, one of equal parts, to all of them with these tags, and other
+	// devices use the exchange. There are such kernels over bfloat16.
+	Ranks int
 	// ForCodes says that pairs in Out are for a product over quantised weights, which takes them times 2^64.
 	ForCodes bool
 }
@@ -70,16 +74,33 @@ func gemvRowBytes(cols int, normed bool) int {
 	return 4 * cols
 }
 
+// CanTagOnRanks reports whether there are kernels for it over these weights where several GPUs share the pass.
+func CanTagOnRanks(weights ...Weight) bool {
+	return !slices.ContainsFunc(weights, func(w Weight) bool { return w.DType != BF16 })
+}
+
 // CanTagHeads reports whether there is an attention that takes and gives tagged values, over heads of a size and a type
 // of keys and values, with sinks or without.
 func CanTagHeads(headDim int, kv DType, sinks bool) bool {
 	return (headDim == 64 || headDim == 128 && !sinks) && kv == BF16
 }
 
-// check checks the tags of an op of so many rows with so many values, or pairs, in In and Out.
-func (t Tags) check(rows, in, out int) error {
+// checkSpread checks the exchange of an op whose results go to all ranks, if several share the pass.
+func (t Tags) checkSpread(o Exchange) error {
+	if !t.Pass.IsZero() && (o.Ranks != t.Ranks || o.Width != t.Ranks*o.PartCols) {
+		return fmt.Errorf("%w: tags of %d GPUs and an exchange of %d columns of %d between %d", device.ErrBadShape, t.Ranks,
+			o.PartCols, o.Width, o.Ranks)
+	}
+	return nil
+}
+
+// check checks the tags of an op over these weights of so many rows with so many values, or pairs, in In and Out.
+func (t Tags) check(rows, in, out int, weights ...Weight) error {
 	if t.Pass.IsZero() {
 		return nil
+	}
+	if t.Ranks == 1 || t.Ranks < 0 || t.Ranks > device.MaxRanks || t.Ranks > 0 && !CanTagOnRanks(weights...) {
+		return fmt.Errorf("%w: tags of %d GPUs over these weights", device.ErrBadShape, t.Ranks)
 	}
 	begins := in == 0
 	if rows != 1 || t.Taken < 0 || t.Given < 0 || max(t.Taken, t.Given) >= tagsOfPass || begins && t.Given != 0 {

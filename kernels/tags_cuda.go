@@ -23,13 +23,34 @@ func (t Tags) args(q *cuda.Queue) tagsArgs {
 	return a
 }
 
-// launchTagged launches a product of one row whose values are tagged.
-func launchTagged[T any](q *cuda.Queue, p productLaunch, t Tags, args T) error {
+// rankArgs returns those of one of several GPUs. It gives its part of Out, of so many values or pairs, to all of them;
+// with 0 it keeps its results.
+func (t Tags) rankArgs(q *cuda.Queue, part int) rankTagsArgs {
+	a := rankTagsArgs{tags: t.args(q), last: flag(q.Rank() == t.Ranks-1)}
+	if part == 0 {
+		return a
+	}
+	for rank := range t.Ranks {
+		if rank != q.Rank() {
+			a.away[a.peers] = int64(q.PeerAddress(rank, t.Out) - q.Address(t.Out))
+			a.peers++
+		}
+	}
+	a.tags.out += uint64(TagBytes(q.Rank() * part))
+	return a
+}
+
+// launchTagged launches a product of one row whose values are tagged. Where several GPUs share the pass, all of them
+// get its `part` results, if it has any for them.
+func launchTagged[T any](q *cuda.Queue, p productLaunch, t Tags, part int, args T) error {
 	if anyQuantised(p.weights) {
 		return launchTaggedCodes(q, p, t, args)
 	}
 	g := gemv.grid(1, p.units, p.tiles)
 	g.X, g.Shared = min(g.X, p.maxBlocks(&gemv, q.SMs())), p.rowBytes()
+	if t.Ranks > 0 {
+		return cuda.Launch(q, p.name+"_tagged_ranks", g, rankArgs[T]{args, t.rankArgs(q, part)})
+	}
 	return cuda.Launch(q, p.name+"_tagged", g, taggedArgs[T]{args, t.args(q)})
 }
 

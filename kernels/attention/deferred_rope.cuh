@@ -15,11 +15,13 @@ struct AttendDeferredArgs : AttendArgs {
 	QKPostArgs post;
 };
 
-// AttendTaggedArgs are those of one row whose q, k and v come as tagged values, float32 [q, k, v][heads][dim], and whose
+// AttendTaggedArgsOf are those of one row whose q, k and v come as tagged values, float32 [q, k, v][heads][dim], and whose
 // results go so, in pairs of bfloat16.
-struct AttendTaggedArgs : AttendDeferredArgs {
-	Tags tags;
+template <class TagsT> struct AttendTaggedArgsOf : AttendDeferredArgs {
+	TagsT tags;
 };
+using AttendTaggedArgs = AttendTaggedArgsOf<Tags>;
+using AttendRankArgs = AttendTaggedArgsOf<RankTags>;
 
 // AttendOwnHeads does the post-processing in a block of ALL warps, for heads of size DIM, or ANY up to it. With
 // AttendArgs there is none.
@@ -125,14 +127,14 @@ template <int DIM, bool ANY, int ALL> struct AttendOwnHeads<DIM, ANY, ALL, Atten
 };
 
 // The same where q, k and v come as tagged values.
-template <int DIM, bool ANY, int ALL>
-struct AttendOwnHeads<DIM, ANY, ALL, AttendTaggedArgs> : AttendOwnHeads<DIM, ANY, ALL, AttendDeferredArgs> {
+template <int DIM, bool ANY, int ALL, class TagsT>
+struct AttendOwnHeads<DIM, ANY, ALL, AttendTaggedArgsOf<TagsT>> : AttendOwnHeads<DIM, ANY, ALL, AttendDeferredArgs> {
 	using Base = AttendOwnHeads<DIM, ANY, ALL, AttendDeferredArgs>;
 	static_assert(!ANY && DIM % 64 == 0, "lanes have whole pairs");
-	const uint64_t *const in;
+	const decltype(TagsT::in) in;
 	const uint32_t tag;
 
-	__device__ __forceinline__ AttendOwnHeads(const AttendTaggedArgs &args, const AttendTile &tile, bool newest)
+	__device__ __forceinline__ AttendOwnHeads(const AttendTaggedArgsOf<TagsT> &args, const AttendTile &tile, bool newest)
 		: Base(args, tile, newest), in(args.tags.in), tag(args.tags.base() + args.tags.taken) {}
 	__device__ __forceinline__ void wait() const {}
 	__device__ __forceinline__ void process() const { Base::process_by(*this); }
@@ -140,7 +142,7 @@ struct AttendOwnHeads<DIM, ANY, ALL, AttendTaggedArgs> : AttendOwnHeads<DIM, ANY
 	__device__ __forceinline__ void load(typename Base::Post &x, const float *, int kind, int of, int lane) const {
 		constexpr int N = DIM / 64; // pairs of a lane
 		x.look_up(this->a, kind, of, this->tile.last, lane);
-		const uint64_t *const at = in + of * DIM + lane;
+		const auto *const at = in + of * DIM + lane;
 		uint64_t low[N], high[N];
 #pragma unroll
 		for (int n = 0; n < N; n++) low[n] = look_tagged(at + 32 * n), high[n] = look_tagged(at + DIM / 2 + 32 * n);

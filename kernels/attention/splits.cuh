@@ -151,15 +151,15 @@ struct AttendSend {
 
 // AttendGive gives them to the next product as tagged pairs of bfloat16. Heads are multiples of 32 elements, and whole
 // warps store neighbours.
-struct AttendGive {
-	const Tags &to;
+template <class T = Tags> struct AttendGive {
+	const T &to;
 	uint32_t tag;
 
 	__device__ __forceinline__ void begin() { tag = to.base() + to.given; }
 	__device__ __forceinline__ void store(const AttendArgs &a, size_t index, int element, float v) const {
 		v = __fmul_rn(v, to.scale);
 		const float next = __shfl_xor_sync(~0u, v, 1);
-		if (element % 2 == 0) put_tagged(to.out + (index * a.dim + element) / 2, attend_pack(v, next), tag);
+		if (element % 2 == 0) give_tagged(to, to.out + (index * a.dim + element) / 2, attend_pack(v, next), tag);
 	}
 };
 

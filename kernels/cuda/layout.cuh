@@ -1014,6 +1014,14 @@ REEL_SIZE(AttendSpreadArgs<AttendDeferredArgs>, 448);
 REEL_SIZE(AttendTaggedArgs, 352);
 REEL_SIZE(AttendLogitsArgs<AttendTaggedArgs>, 368);
 REEL_SIZE(AttendFromArgs, 208);
+static_assert(sizeof(Tags) == 40, "away follows the base");
+REEL_SIZE(RankTags, 112);
+REEL_SIZE(RankArgs<GateUp>, 192);
+REEL_SIZE(RankArgs<Head>, 176);
+REEL_SIZE(RankArgs<Projection>, 192);
+REEL_SIZE(RankArgs<QKVApart>, 256);
+REEL_SIZE(AttendRankArgs, 424);
+REEL_SIZE(RankRouteArgs, 272);
 static_assert(sizeof(AttendArgs) == 200, "post and earliest follow the base");
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -1037,4 +1045,6 @@ REEL_FIELD(WgmmaArgs<Projection>, rounded, 80);
 REEL_SIZE(WgmmaArgs<QKV>, 168);
 REEL_FIELD(WgmmaArgs<QKV>, op, 0);
 REEL_FIELD(WgmmaArgs<QKV>, rounded, 144);
+REEL_SIZE(RankGatesArgs, 432);
+REEL_SIZE(RankDownArgs, 264);
 #endif

@@ -37,14 +37,20 @@ func TestCUDAPlantedRace(t *testing.T) {
 	a.attend([]int{0, len(a.row) - 1}, 2, false)
 }
 
-// bothOf is newBoth with a build of the kernels that make late-kernels leaves under this name.
-func bothOf(t *testing.T, build string) *both {
+// kernelsOf returns the kernels of another build.
+func kernelsOf(t *testing.T, build string) []byte {
 	t.Helper()
 	fatbin, err := os.ReadFile("../../.build/cuda/" + build + "/kernels.fatbin")
 	if err != nil {
 		t.Fatalf("this test wants the kernels of make late-kernels: %v", err)
 	}
-	g, err := cuda.New(0, fatbin)
+	return fatbin
+}
+
+// bothOf is newBoth with a build of the kernels that make late-kernels leaves under this name.
+func bothOf(t *testing.T, build string) *both {
+	t.Helper()
+	g, err := cuda.New(0, kernelsOf(t, build))
 	if err != nil {
 		t.Fatalf("this test wants an NVIDIA GPU: %v", err)
 	}

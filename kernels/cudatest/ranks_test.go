@@ -33,10 +33,16 @@ var links = map[string]cuda.Link{"peers": cuda.PeerLink, "host": cuda.HostLink}
 // newRanksRig opens up to eight GPUs until the test ends. With one GPU the test is skipped.
 func newRanksRig(t testing.TB, link cuda.Link) *ranksRig {
 	t.Helper()
+	return newRanksRigOf(t, link, fatbin.Fatbin)
+}
+
+// newRanksRigOf is newRanksRig with these kernels.
+func newRanksRigOf(t testing.TB, link cuda.Link, binary []byte) *ranksRig {
+	t.Helper()
 	g := &ranksRig{t: t}
 	var gpus []*cuda.Device
 	for len(gpus) < device.MaxRanks {
-		d, err := cuda.New(len(gpus), fatbin.Fatbin)
+		d, err := cuda.New(len(gpus), binary)
 		if errors.Is(err, device.ErrBadBuffer) {
 			break
 		}

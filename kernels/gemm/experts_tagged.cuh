@@ -15,17 +15,17 @@ struct ChoiceArgs {
 	uint64_t *choice;       // out: an id and a float32 weight [used][2]
 };
 
-// TaggedGatesArgs are the arguments of gates. Args are those of the op, or CodesArgs of it.
-template <class Args> struct TaggedGatesArgs {
+// TaggedGatesArgs are the arguments of gates. Args are those of the op, or CodesArgs of it; T is Tags or RankTags.
+template <class Args, class T = Tags> struct TaggedGatesArgs {
 	Args op;
-	Tags tags;
+	T tags;
 	ChoiceArgs choice;
 };
 
 // TaggedDownArgs are those of a down projection.
-template <class Args> struct TaggedDownArgs {
+template <class Args, class T = Tags> struct TaggedDownArgs {
 	Args op;
-	Tags tags;
+	T tags;
 	const uint64_t *choice; // as gates gave it
 	int32_t experts, unused;
 };
@@ -60,7 +60,7 @@ struct TaggedRanks : Ranks {
 		return ranks;
 	}
 	// choose chooses them, in one warp, and gives the choice in the last block.
-	__device__ __forceinline__ void choose(const ChoiceArgs &a, const Tags &tags, uint32_t base) {
+	template <class T> __device__ __forceinline__ void choose(const ChoiceArgs &a, const T &tags, uint32_t base) {
 		const uint32_t tag = base + tags.given;
 		const bool gives = blockIdx.x == gridDim.x - 1;
 		const Choice c = route_choose<TAGGED_EXPERTS / 32, false>(a.of, TaggedLogits{a.logits, tag}, gives);
@@ -73,7 +73,8 @@ struct TaggedRanks : Ranks {
 		put_tagged(a.choice + 2 * lane + 1, c.weight, tag);
 	}
 	// take takes what that block gave, in one warp. An id that is taken too early, as in tests, exists.
-	__device__ __forceinline__ void take(const uint64_t *choice, const Tags &tags, uint32_t base, int used, int experts) {
+	template <class T>
+	__device__ __forceinline__ void take(const uint64_t *choice, const T &tags, uint32_t base, int used, int experts) {
 		const int lane = threadIdx.x % 32;
 		const uint32_t tag = base + tags.taken;
 		if (lane == 0) in.n = 1, this->base = base; // in is no padding
@@ -85,33 +86,40 @@ struct TaggedRanks : Ranks {
 	}
 };
 
+// result_tile returns where a unit's results lie among those of all experts, of which a GPU has so many row tiles each.
+__device__ __forceinline__ int result_tile(const Tags &, int unit, int) { return unit; }
+__device__ __forceinline__ int result_tile(const RankTags &t, int unit, int tiles) {
+	return unit / tiles * t.apart + unit % tiles;
+}
+
 // Choosing is gates of one row over weights of 16 bits: a block takes the row while the router computes, and then chooses.
 // Its experts are in TaggedRanks::memory().
-template <class Op> struct Choosing : Tagged<Op> {
+template <class Op, class T = Tags> struct Choosing : Tagged<Op, T> {
 	const ChoiceArgs &choice;
 
-	__device__ __forceinline__ Choosing(const TaggedGatesArgs<typename Op::Args> &a)
-		: Tagged<Op>(Op(a.op), a.tags), choice(a.choice) {}
+	__device__ __forceinline__ Choosing(const TaggedGatesArgs<typename Op::Args, T> &a)
+		: Tagged<Op, T>(Op(a.op), a.tags), choice(a.choice) {}
 	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[Op::R]) const {
-		Tagged<Op> op = *this;
+		Tagged<Op, T> op = *this;
 		op.base = TaggedRanks::memory().base; // there is no register for it
-		op.finish(unit, row, t, y);
+		op.give(result_tile(op.tags, unit, this->tiles), unit, row, t, y);
 	}
 };
 // Which weights a block needs is not known before the choice.
-template <class Op, class B> __device__ __forceinline__ void begin_operands(const Choosing<Op> &, B &b) { b.begin_norm(); }
-template <class Op> __device__ __forceinline__ void begin_op(Choosing<Op> &op) { op.base = begin_tagged(op.tags); }
-template <class Op, class B, class Prepare>
-__device__ __forceinline__ void take_row(const Choosing<Op> &op, B &b, int t, float *squares, Prepare prepare) {
-	take_row(static_cast<const Tagged<Op> &>(op), b, t, squares, prepare);
+template <class Op, class T, class B>
+__device__ __forceinline__ void begin_operands(const Choosing<Op, T> &, B &b) { b.begin_norm(); }
+template <class Op, class T> __device__ __forceinline__ void begin_op(Choosing<Op, T> &op) { op.base = begin_tagged(op.tags); }
+template <class Op, class T, class B, class Prepare>
+__device__ __forceinline__ void take_row(const Choosing<Op, T> &op, B &b, int t, float *squares, Prepare prepare) {
+	take_row(static_cast<const Tagged<Op, T> &>(op), b, t, squares, prepare);
 	if (b.warp == 0) TaggedRanks::memory().choose(op.choice, op.tags, op.base);
 	__syncthreads();
 	b.aim(op, blockIdx.x);
 	b.begin_weights();
 }
-template <class Op, class D, int U>
-__device__ __forceinline__ void expert_gemv_tagged(const TaggedGatesArgs<typename Op::Args> &a) {
-	gemv<Choosing<Op>, D, U>(Choosing<Op>(a));
+template <class Op, class D, int U, class T>
+__device__ __forceinline__ void expert_gemv_tagged(const TaggedGatesArgs<typename Op::Args, T> &a) {
+	gemv<Choosing<Op, T>, D, U>(Choosing<Op, T>(a));
 	end_tagged();
 }
 
@@ -163,15 +171,15 @@ struct TaggedExpertRows {
 };
 
 // AddTagged adds the sums of a row's experts to the residual stream as tagged values, and takes pairs of gates' results.
-struct AddTagged {
+template <class T = Tags> struct AddTagged {
 	static constexpr int TOGETHER = 8;
-	const Tags &tags;
+	const T &tags;
 	const uint64_t *const choice;
 	const int experts;
 	uint64_t old; // perhaps not there yet
 
 	template <class Args>
-	__device__ __forceinline__ AddTagged(const TaggedDownArgs<Args> &a)
+	__device__ __forceinline__ AddTagged(const TaggedDownArgs<Args, T> &a)
 		: tags(a.tags), choice(a.choice), experts(a.experts), old(0) {}
 	template <class Args> __device__ __forceinline__ bool finds(const Args &o) const {
 		const uint32_t base = begin_tagged(tags);
@@ -192,7 +200,7 @@ struct AddTagged {
 	__device__ __forceinline__ int expert(const ChosenArgs &, int rank) const { return TaggedRanks::memory().expert[rank]; }
 	__device__ __forceinline__ void finish(int at, float sum) const {
 		const uint32_t tag = base() + tags.given;
-		put_tagged(tags.out + at, __fadd_rn(__uint_as_float(await_tagged(old, tags.out + at, tag - 1)), sum), tag);
+		give_tagged(tags, tags.out + at, __fadd_rn(__uint_as_float(await_tagged(old, tags.out + at, tag - 1)), sum), tag);
 	}
 	__device__ __forceinline__ void skip(int) const {} // there is no padding
 	// round fills the rounded rows of n experts for codes, with all loads in flight: few columns would keep few warps busy,
@@ -219,11 +227,11 @@ struct AddTagged {
 };
 
 // take_pairs takes pairs of `used` rows.
-template <class D, int N>
+template <class D, int N, class T>
 __device__ __forceinline__ void take_pairs(
-	const AddTagged &to, uint32_t *rows, const float *, int cols, int at, int first, int used) {
+	const AddTagged<T> &to, uint32_t *rows, const float *, int cols, int at, int first, int used) {
 	const uint32_t tag = to.base() + to.tags.taken;
-	const uint64_t *const in = to.tags.in;
+	const auto *const in = to.tags.in;
 	// One sector first, as in tagged.cuh, of the last expert, whose gates are computed last.
 	if (first == 0) await_tagged(in + ((used - 1) * cols + at / K_BLOCK * K_BLOCK) / 2, tag);
 	uint64_t seen[N];

@@ -71,10 +71,12 @@
 #define REEL_STREAM_K(name, Op, D, T, STAGES)                                                            \
 	REEL_KERNEL(name, (StreamK<Op, D, T, STAGES>::THREADS), 1, (stream_k<Op, D, T, STAGES>(a)), \
 	            const __grid_constant__ StreamKArgs<Op> a)
-// The kernel of one row that takes and gives tagged values.
+// The kernels of one row that take and give tagged values, on one GPU and on several.
 #define REEL_TAGGED(name, Op, U)                                                            \
 	REEL_KERNEL(name##_tagged, FEW_ROWS_THREADS, 2, (gemv_tagged<Op, U>(a)), \
-	            const __grid_constant__ TaggedArgs<Op> a)
+	            const __grid_constant__ TaggedArgs<Op> a)                                       \
+	REEL_KERNEL(name##_tagged_ranks, FEW_ROWS_THREADS, 2, (gemv_tagged<Op, U, RankTags>(a)), \
+	            const __grid_constant__ RankArgs<Op> a)
 // The kernel of whole output tiles, for long prompts.
 #define REEL_WHOLE(name, Op, D)                                                              \
 	REEL_KERNEL(name##_whole192, (Whole<Op, D, 192, 3>::THREADS), 1, (whole<Op, D, 192, 3>(a)), \

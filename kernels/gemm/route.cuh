@@ -22,11 +22,13 @@ struct RouteArgs {
 	int32_t *count, *expert, *place, *row;
 };
 
-// TaggedRouteArgs are those of a row's logits as tagged values: tags.in is X, tags.out the logits.
-struct TaggedRouteArgs {
+// TaggedRouteArgsOf are those of a row's logits as tagged values: tags.in is X, tags.out the logits.
+template <class T> struct TaggedRouteArgsOf {
 	RouteArgs of;
-	Tags tags;
+	T tags;
 };
+using TaggedRouteArgs = TaggedRouteArgsOf<Tags>;
+using RankRouteArgs = TaggedRouteArgsOf<RankTags>;
 
 enum Scoring { SOFTMAX_OF_ALL, SIGMOID, SOFTMAX_OF_CHOSEN };
 constexpr int ROUTE_WARPS = 8;                      // of a block: one expert each, then one row each

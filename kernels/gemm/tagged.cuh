@@ -7,25 +7,27 @@
 // residual stream with its sums added.
 enum Gives { GIVES_NOTHING, GIVES_FLOATS, GIVES_PAIRS, GIVES_SUM };
 
-template <class Op> struct TaggedArgs {
+// T is Tags or RankTags.
+template <class Op, class T = Tags> struct TaggedArgs {
 	typename Op::Args op;
-	Tags tags;
+	T tags;
 };
+template <class Op> using RankArgs = TaggedArgs<Op, RankTags>;
 
 // Tagged is an op whose row is [cols] float32 if it has a norm, else [cols/2] pairs of bfloat16, where columns are
 // multiples of 64 and all outputs of all units exist. Beside the members of gemm/product.cuh the op has
 //   GIVES                   what it leaves; if nothing, finish stores results
 //   value(unit, row, t, y)  one of a pair of results
-template <class Op> struct Tagged : Op {
-	using Args = TaggedArgs<Op>;
+template <class Op, class T = Tags> struct Tagged : Op {
+	using Args = TaggedArgs<Op, T>;
 	static constexpr bool PREPARES_EARLY = true;
 	static constexpr bool HANDS_OVER = false, HANDOVER_NORMED = false; // otherwise than as tagged values
-	const Tags &tags;
+	const T &tags;
 	uint32_t base;   // of the pass's tags
 	uint64_t before; // what is added to, perhaps not there yet
 
-	__device__ __forceinline__ Tagged(const Op &op, const Tags &tags) : Op(op), tags(tags), base(0), before(0) {}
-	__device__ __forceinline__ Tagged(const TaggedArgs<Op> &a) : Tagged(Op(a.op), a.tags) {}
+	__device__ __forceinline__ Tagged(const Op &op, const T &tags) : Op(op), tags(tags), base(0), before(0) {}
+	__device__ __forceinline__ Tagged(const Args &a) : Tagged(Op(a.op), a.tags) {}
 
 	__device__ __forceinline__ void prepare(int unit, int row, int t) {
 		if constexpr (Op::GIVES == GIVES_SUM) {
@@ -36,20 +38,24 @@ template <class Op> struct Tagged : Op {
 	}
 	// finish is called by 16 threads of a warp, for the rows of a unit.
 	__device__ __forceinline__ void finish(int unit, int row, int t, const float (&y)[Op::R]) const {
-		uint64_t *const out = tags.out + unit * 16 + row;
+		give(unit, unit, row, t, y);
+	}
+	// give gives the result of a unit's row. tile is where the unit's results lie in out, in 16 values.
+	__device__ __forceinline__ void give(int tile, int unit, int row, int t, const float (&y)[Op::R]) const {
+		auto *const out = tags.out + tile * 16 + row;
 		const uint32_t tag = base + tags.given;
 		if constexpr (Op::GIVES == GIVES_NOTHING) {
 			Op::finish(unit, row, t, y);
 		} else if constexpr (Op::GIVES == GIVES_PAIRS) {
 			const float v = __fmul_rn(this->value(unit, row, t, y), tags.scale), next = __shfl_xor_sync(0xffff, v, 1);
-			if (row % 2 == 0) put_tagged(tags.out + (unit * 16 + row) / 2, BF16::pack(v, next), tag);
+			if (row % 2 == 0) give_tagged(tags, tags.out + (tile * 16 + row) / 2, BF16::pack(v, next), tag);
 		} else if constexpr (Op::GIVES == GIVES_SUM) {
 			const float bias = this->o.bias ? this->o.bias[unit * 16 + row] : 0;
 			float x = __uint_as_float(await_tagged(before, out, tag - 1));
 			if (this->o.bias) x = __fadd_rn(x, bias);
-			put_tagged(out, __fadd_rn(x, y[0]), tag);
+			give_tagged(tags, out, __fadd_rn(x, y[0]), tag);
 		} else {
-			put_tagged(out, y[0], tag);
+			give_tagged(tags, out, y[0], tag);
 		}
 	}
 
@@ -61,7 +67,7 @@ template <class Op> struct Tagged : Op {
 			const bool mine = kBlock * BLOCK_STEPS < b.steps;
 			float4 v = {};
 			if (mine) {
-				const uint64_t *const at = tags.in + quad * 4;
+				const auto *const at = tags.in + quad * 4;
 				v = await_tagged(look_tagged4(at), at, tag);
 				*reinterpret_cast<uint2 *>(b.row + quad) = pack4<BF16>(times(v, b.norm[quad]));
 			}
@@ -93,18 +99,21 @@ template <class Op> struct Tagged : Op {
 	}
 };
 
-template <class Op> __device__ __forceinline__ void begin_op(Tagged<Op> &op, bool first = true) {
+template <class Op, class T> __device__ __forceinline__ void begin_op(Tagged<Op, T> &op, bool first = true) {
 	op.base = begin_tagged(op.tags, first);
 }
 
 // take_row fills the block's row. A warp first waits for one sector of its first K block: if all read all they wait for,
 // they take too much of L2's bandwidth from those that still read weights.
-template <class Op, class B, class Prepare>
-__device__ __forceinline__ void take_row(const Tagged<Op> &op, B &b, int, float *squares, Prepare prepare) {
+template <class Op, class T, class B, class Prepare>
+__device__ __forceinline__ void take_row(const Tagged<Op, T> &op, B &b, int, float *squares, Prepare prepare) {
 	const uint32_t tag = op.base + op.tags.taken;
 	prepare();
 	cp_async_wait_all(); // norm weights
-	if (b.warp * BLOCK_STEPS < b.steps) await_tagged(op.tags.in + b.warp * (Op::NORMED ? K_BLOCK : K_BLOCK / 2), tag);
+	if (b.warp * BLOCK_STEPS < b.steps) {
+		const int kBlock = looked_at_first(op.tags, b.warp, PARTIALS, b.steps / BLOCK_STEPS);
+		await_tagged(op.tags.in + kBlock * (Op::NORMED ? K_BLOCK : K_BLOCK / 2), tag);
+	}
 	__syncwarp();
 	if constexpr (Op::NORMED) {
 		const float sum = fold_squares(op.take_normed(b, tag));
@@ -115,7 +124,7 @@ __device__ __forceinline__ void take_row(const Tagged<Op> &op, B &b, int, float 
 	__syncwarp();
 }
 
-template <class Op, int U> __device__ __forceinline__ void gemv_tagged(const TaggedArgs<Op> &a) {
-	gemv<Tagged<Op>, BF16, U>(Tagged<Op>(a));
+template <class Op, int U, class T = Tags> __device__ __forceinline__ void gemv_tagged(const TaggedArgs<Op, T> &a) {
+	gemv<Tagged<Op, T>, BF16, U>(Tagged<Op, T>(a));
 	end_tagged();
 }

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "ptx/pdl.cuh"
+#include "ptx/peers.cuh"
 
-constexpr int MOST_RANKS = 8;
 constexpr int PACKETS = 1 << 19;   // of an exchange, at most
 constexpr int PROGRESS_WORDS = 16; // of each rank
 constexpr int PROGRESS_EVERY = 16; // exchanges: a write to the host's memory is slow

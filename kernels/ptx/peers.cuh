@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 
+constexpr int MOST_RANKS = 8;
+
 // raise_flag stores a number in a peer's memory. Whoever sees it there sees all that this thread wrote before, and what
 // threads of its block wrote before a __syncthreads.
 __device__ __forceinline__ void raise_flag(uint32_t *flag, uint32_t number) {

@@ -37,14 +37,16 @@ func (p *pass) layerExperts(i int) kernels.Experts {
 
 // experts launches the experts of rows. Of several ranks each computes a part of the gates and of the columns.
 func (p *pass) experts(op kernels.Experts) {
-	if p.model.Config.ranks() == 1 {
-		p.launch(op)
-		return
+	if p.model.Config.ranks() > 1 {
+		op.GateUp, op.Down = p.expertParts(op.GateUp, op.Down)
+		if !p.tags {
+			p.launch(op.Route)  // chosen = the experts of each row, and their weights
+			p.launch(op.GateUp) // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x), of each chosen expert
+			p.launch(op.Down)   // x += Σ weight · Wdown·inner
+			return
+		}
 	}
-	gates, down := p.expertParts(op.GateUp, op.Down)
-	p.launch(op.Route) // chosen = the experts of each row, and their weights
-	p.launch(gates)    // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x), of each chosen expert
-	p.launch(down)     // x += Σ weight · Wdown·inner
+	p.launch(op)
 }
 
 // expertsHandOver reports whether the gates of layer i may leave their results rounded for the down projection.

@@ -10,10 +10,10 @@ import (
 
 // A pass on several ranks is the pass of one, launched on all of them. Each computes a part of every product's outputs:
 // of the heads of q, k and v, of the feed-forward's width, of the hidden columns that the output and the down
-// projection add, and of the vocabulary. An exchange after each product gives all ranks all of its outputs. No sum is
-// divided, so a row has the same bits as on one rank. Everything else is the same on all ranks: embedding, norms,
-// routers, residual stream, slots, sampling and draft models; and latent attention up to its output projection, with its
-// pages.
+// projection add, and of the vocabulary. An exchange after each product gives all ranks all of its outputs, or the
+// product does so itself, with tags (tags.go). No sum is divided, so a row has the same bits as on one rank. Everything
+// else is the same on all ranks: embedding, norms, routers, residual stream, slots, sampling and draft models; and latent
+// attention up to its output projection, with its pages.
 
 // ranks returns the ranks that share a pass.
 func (c Config) ranks() int { return max(1, c.Ranks) }

@@ -1,6 +1,8 @@
 package model
 
 import (
+	"slices"
+
 	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
 )
@@ -10,7 +12,7 @@ import (
 type tagMemory struct {
 	pass     device.Buffer // uint32 [1]: the number of the pass
 	x        device.Buffer // the residual stream
-	qkv      device.Buffer // q, k and v as the products compute them
+	qkv      device.Buffer // q, k and v as the products compute them, of several ranks this one's heads
 	attended device.Buffer // pairs of results of attention
 	inner    device.Buffer // pairs of results of the gates
 	logits   device.Buffer // of a router
@@ -22,11 +24,11 @@ func (s *StepMemory) tagBuffers(dev tracked, c Config) []wantedBuffer {
 	if !c.tags() || s.asksModel() || !kernels.CanTagHeads(c.HeadDim, s.KVType, c.Sinks) {
 		return nil
 	}
-	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	q, own := c.Heads*c.HeadDim, (c.heads()+2*c.kvHeads())*c.HeadDim
 	list := []wantedBuffer{
 		{&s.tags.pass, dev.Alloc, 4},
 		{&s.tags.x, dev.Alloc, kernels.TagBytes(c.Hidden)},
-		{&s.tags.qkv, dev.Alloc, kernels.TagBytes(q + 2*kv)},
+		{&s.tags.qkv, dev.Alloc, kernels.TagBytes(own)},
 		{&s.tags.attended, dev.Alloc, kernels.TagBytes(q / 2)},
 		{&s.tags.inner, dev.Alloc, kernels.TagBytes(c.innerWidth() / 2)},
 	}
@@ -50,11 +52,19 @@ func (t tagMemory) activations() []device.Buffer {
 }
 
 // tags reports whether the config's passes of one row consist of the ops that take and give tagged values, and no
-// others: those on one rank whose results are added as they are, without experts that all rows share or groups of
-// experts.
+// others: those whose results are added as they are, without experts that all rows share or groups of experts. Several
+// ranks have equal parts then.
 func (c Config) tags() bool {
-	return c.ranks() == 1 && c.sharedWidth() == 0 && !c.groupsExperts() && c.Latent == nil && c.Eagle == nil &&
-		c.Embedding == nil && !c.NormsAfter && !c.WidthNorms && c.ScoreCap == 0 && c.Layers <= kernels.MostTaggedLayers
+	return (c.ranks() == 1 || c.tagsOnRanks()) && c.sharedWidth() == 0 && !c.groupsExperts() && c.Latent == nil &&
+		c.Eagle == nil && c.Embedding == nil && !c.NormsAfter && !c.WidthNorms && c.ScoreCap == 0 &&
+		c.Layers <= kernels.MostTaggedLayers
+}
+
+// tagsOnRanks reports whether ranks have equal parts of all that they give each other, and an attention for that.
+func (c Config) tagsOnRanks() bool {
+	equal := func(width int) bool { return c.part(width)*c.ranks() == width }
+	return c.dividesHeads() && !c.Sinks && equal(c.Hidden) && equal(c.Inner) &&
+		(c.Experts == nil || equal(c.Experts.Inner))
 }
 
 // canTag reports whether there are kernels for tagged values over all weights of a pass. Their types and shapes are
@@ -65,6 +75,9 @@ func (m *Model) canTag() bool {
 		if !kernels.CanTag(true, qkv...) || !kernels.CanTag(false, output...) {
 			return false
 		}
+		if m.Config.ranks() > 1 && !kernels.CanTagOnRanks(slices.Concat(qkv, output, gateUp, down)...) {
+			return false
+		}
 		if e := m.Config.Experts; m.layers[i].sparse() {
 			if !kernels.CanTagExperts(gateUp[0], gateUp[1], down[0], e.Count, e.Used) {
 				return false
@@ -73,11 +86,17 @@ func (m *Model) canTag() bool {
 			return false
 		}
 	}
-	return kernels.CanTag(false, m.embedding) && kernels.CanTag(true, m.head)
+	return kernels.CanTag(false, m.embedding) && kernels.CanTag(true, m.head) &&
+		(m.Config.ranks() == 1 || kernels.CanTagOnRanks(m.head))
 }
 
-// tagged reports whether the values of the pass are tagged: one row's, over weights for which there are kernels.
+// tagged reports whether the values of the pass are tagged: one row's, over weights for which there are kernels. On
+// several ranks these address each other's memory, and the row is sampled: then each rank takes all that the others
+// have written to its residual stream before it begins the next pass, where that is overwritten.
 func (p *pass) tagged() bool {
+	if p.model.Config.ranks() > 1 && (p.Samples == 0 || p.memory.signals.Inbox != device.PeerInbox) {
+		return false
+	}
 	return !p.memory.tags.pass.IsZero() && !p.Apart && p.Class == kernels.Decode && p.Rows == 1 && p.Samples <= 1 &&
 		p.model.takesTags
 }
@@ -93,21 +112,30 @@ func (p *pass) layerTags(i int) (l layerTags) {
 	}
 	t, before, of := p.memory.tags, 2*i, &p.model.layers[i]
 	attended, fed := before+1, before+2
-	l.qkv = kernels.Tags{Pass: t.pass, In: t.x, Taken: before, Out: t.qkv, Given: attended}
-	l.attend = kernels.Tags{Pass: t.pass, In: t.qkv, Taken: attended, Out: t.attended, Given: attended,
-		ForCodes: of.output.DType.Quantised()}
-	l.output = kernels.Tags{Pass: t.pass, In: t.attended, Taken: attended, Out: t.x, Given: attended}
-	l.gateUp = kernels.Tags{Pass: t.pass, In: t.x, Taken: attended, Out: t.inner, Given: fed,
-		ForCodes: of.down.DType.Quantised()}
-	l.down = kernels.Tags{Pass: t.pass, In: t.inner, Taken: fed, Out: t.x, Given: fed}
-	l.experts = kernels.Tags{Pass: t.pass, In: t.x, Taken: attended, Out: t.x, Given: fed}
+	l.qkv = p.tagsOf(t.x, before, t.qkv, attended)
+	l.attend = p.tagsOf(t.qkv, attended, t.attended, attended)
+	l.attend.ForCodes = of.output.DType.Quantised()
+	l.output = p.tagsOf(t.attended, attended, t.x, attended)
+	l.gateUp = p.tagsOf(t.x, attended, t.inner, fed)
+	l.gateUp.ForCodes = of.down.DType.Quantised()
+	l.down = p.tagsOf(t.inner, fed, t.x, fed)
+	l.experts = p.tagsOf(t.x, attended, t.x, fed)
 	return l
+}
+
+// tagsOf returns the tags of an op that takes and gives values with these numbers.
+func (p *pass) tagsOf(in device.Buffer, taken int, out device.Buffer, given int) kernels.Tags {
+	t := kernels.Tags{Pass: p.memory.tags.pass, In: in, Taken: taken, Out: out, Given: given}
+	if n := p.model.Config.ranks(); n > 1 {
+		t.Ranks = n
+	}
+	return t
 }
 
 // embedTags returns the tags of embed, which begins a pass.
 func (p *pass) embedTags() (t kernels.Tags) {
 	if p.tags {
-		t = kernels.Tags{Pass: p.memory.tags.pass, Out: p.memory.tags.x}
+		t = p.tagsOf(device.Buffer{}, 0, p.memory.tags.x, 0)
 	}
 	return t
 }
@@ -115,7 +143,7 @@ func (p *pass) embedTags() (t kernels.Tags) {
 // headTags returns those of the head.
 func (p *pass) headTags() (t kernels.Tags) {
 	if p.tags {
-		t = kernels.Tags{Pass: p.memory.tags.pass, In: p.memory.tags.x, Taken: 2 * len(p.model.layers)}
+		t = p.tagsOf(p.memory.tags.x, 2*len(p.model.layers), device.Buffer{}, 0)
 	}
 	return t
 }

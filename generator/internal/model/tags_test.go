@@ -307,6 +307,11 @@ func TestTagsAreChecked(t *testing.T) {
 				t.Errorf("op %d, %s: another %s is right", i, op.Kernel(), name)
 			}
 		}
+		if o, ok := op.(kernels.Projection); ok {
+			if o.Store = true; o.Check() == nil {
+				t.Error("a projection with tags may store")
+			}
+		}
 		if embed, ok := op.(kernels.Embed); ok {
 			if embed.Tags.Given = 1; embed.Check() == nil {
 				t.Error("embed may give another number than the one that the next op waits for")
