@@ -381,12 +381,12 @@ template <int CHUNKS, class Logits> struct AttendConsumer : AttendMany<CHUNKS> {
 		AttendWeights<CHUNKS> w;
 		mbarrier_wait(shared_address(&s.full[c.stage]), c.phase);
 		w.score(q, b);
-		mbarrier_arrive_warp(shared_address(&s.empty[c.stage]));
+		mbarrier_free_warp(shared_address(&s.empty[c.stage]));
 		w.mask(a, logits, t, from);
 		w.weigh();
 		mbarrier_wait(shared_address(&s.full[v.stage]), v.phase);
 		w.template sum<false>(b, t, from, nullptr, to);
-		mbarrier_arrive_warp(shared_address(&s.empty[v.stage]));
+		mbarrier_free_warp(shared_address(&s.empty[v.stage]));
 		if (lane % 4 == 0) state[lane / 4] = {w.most, w.weight};
 	}
 
@@ -444,7 +444,7 @@ template <int CHUNKS, class Logits> struct AttendConsumer : AttendMany<CHUNKS> {
 			const AttendManyTile &t = u.tile;
 			Queries q;
 			load_queries(q, t, n);
-			mbarrier_arrive_warp(shared_address(&s.unitEmpty[n % QUEUE]));
+			mbarrier_free_warp(shared_address(&s.unitEmpty[n % QUEUE]));
 #pragma unroll 1
 			for (int split = u.begin; split < u.end; split++, buffer ^= 1) {
 				const int low = Base::low(t, split), high = Base::high(t, split);

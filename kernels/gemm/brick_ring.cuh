@@ -117,7 +117,7 @@ template <class Op, class F, int M> struct BrickRing {
 		}
 		// release frees the places of the bricks, when all lanes have loaded their registers.
 		__device__ __forceinline__ void release() const {
-			__syncwarp();
+			fence_reads();
 #pragma unroll
 			for (int m = 0; m < M; m += TILES) mbarrier_arrive_warp_if(true, empty[m]);
 		}

@@ -293,6 +293,7 @@ template <class Op, class F, int WARPS, bool TAKES> __device__ __forceinline__ v
 		const int live = live_rows(b.in, first, a.at_once);
 		if (live == 0) return;
 		if (first > 0) {
+			if (TAKES) fence_reads();
 			__syncthreads(); // all threads have read the rows before
 			b.begin_weights();
 		}

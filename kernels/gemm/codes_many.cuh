@@ -113,6 +113,7 @@ template <class Op, class F, int N, int M> struct CodesMany {
 			for (int g = 0; g < F::GROUPS; g++)
 				multiply_group<F>(sum, codes, scales, rows, q, g, -q * (QUARTER_COLUMNS / GROUP_COLUMNS));
 			now.next(part, ring.bricks);
+			fence_reads();
 			__syncwarp(); // all lanes have read the slot that is filled next
 			if (left-- > 0) {
 				copy(ahead);

@@ -411,7 +411,7 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 					to[0] = __fadd_rn(to[0], v.x), to[1] = __fadd_rn(to[1], v.y), to[2] = __fadd_rn(to[2], v.z),
 					to[3] = __fadd_rn(to[3], v.w);
 				}
-				mbarrier_arrive_warp(stages.empty(c.at));
+				mbarrier_free_warp(stages.empty(c.at));
 				c.next();
 			}
 		}

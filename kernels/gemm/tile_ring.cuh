@@ -65,7 +65,7 @@ template <class F> struct TileRing {
 			const uint32_t slice = shared_address(ring) + p.stage * stage_bytes();
 #pragma unroll 1
 			for (int b = part; b < min(BRICKS, bricks - at); b += CODE_PARTS) multiply_brick(sum, slice + b * F::BYTES, at + b, lane, rows);
-			mbarrier_arrive_warp_if(true, empty(p.stage));
+			mbarrier_free_warp(empty(p.stage));
 		}
 	}
 	static __device__ __forceinline__ void multiply_brick(

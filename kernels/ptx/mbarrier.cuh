@@ -3,6 +3,17 @@
 #pragma once
 #include "ptx/memory.cuh"
 
+// fence_reads comes between a thread's ordinary loads from shared memory and the arrival that lets a bulk copy write there.
+// An arrival alone does not order them: it may be counted while loads before it still wait for the SM's load unit, and if
+// that is busy for as long as a copy takes, the copy overwrites what they are to read (notes/rings.md). Loads whose values
+// are known to have come, as those that a finished wgmma took, need no fence. A test removes it (-DREEL_NO_READ_FENCE)
+// and must notice.
+__device__ __forceinline__ void fence_reads() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) && !defined(REEL_NO_READ_FENCE)
+	asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 __device__ __forceinline__ void mbarrier_init(uint32_t barrier, int arrivals) {
 	asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
@@ -38,6 +49,12 @@ __device__ __forceinline__ void mbarrier_arrive_warp_if(bool any, uint32_t barri
 			barrier),
 		"r"(arrives)
 		: "memory");
+}
+
+// mbarrier_free_warp frees a place for bulk copies, as a warp that has read it with ordinary loads.
+__device__ __forceinline__ void mbarrier_free_warp(uint32_t barrier) {
+	fence_reads();
+	mbarrier_arrive_warp_if(true, barrier);
 }
 
 // mbarrier_arrive_in_pair_if arrives for a warp at a barrier of both blocks of a cluster, if `any`, without a branch.
