@@ -193,7 +193,11 @@ func (o Attend) grid(sms int) (g cuda.Grid, splits int) {
 	}
 	// For each entry and element: two float32 sums per warp, and the AttendSum of earlier splits.
 	g.Shared = 4 * (2*attendWarps*splits + 3) * min(entries, attendQueries) * attendWide(o.KV.HeadDim)
-	g.AllShared = o.KV.HeadDim > attendTwoAtMost
+	if o.KV.HeadDim > attendTwoAtMost {
+		// Blocks that merge together must all run at the same time. More shared memory would be L1 of the products beside
+		// them, which have loads of weights in flight there.
+		g.AtOnce = min(2, splitsOf(g.X*g.Y*g.Z, sms))
+	}
 	return g, splits
 }
 

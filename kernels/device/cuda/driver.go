@@ -50,9 +50,22 @@ static CUresult reel_allow_shared(CUcontext c, CUfunction f, int bytes) {
 	return r ? r : cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes);
 }
 
-static CUresult reel_prefer_shared(CUcontext c, CUfunction f) {
+static CUresult reel_prefer_shared(CUcontext c, CUfunction f, int percent) {
 	CUresult r = cuCtxSetCurrent(c);
-	return r ? r : cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
+	return r ? r : cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, percent);
+}
+
+// reel_block_shared gets the shared memory of an SM, and of a block of f without its dynamic part.
+static CUresult reel_block_shared(CUcontext c, CUfunction f, int *sm, int *block) {
+	CUdevice d;
+	int reserved = 0;
+	CUresult r = cuCtxSetCurrent(c);
+	r = r ? r : cuCtxGetDevice(&d);
+	r = r ? r : cuDeviceGetAttribute(sm, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, d);
+	r = r ? r : cuDeviceGetAttribute(&reserved, CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, d);
+	r = r ? r : cuFuncGetAttribute(block, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, f);
+	*block += reserved;
+	return r;
 }
 
 static CUresult reel_begin(CUcontext c, CUstream s) {
@@ -246,9 +259,21 @@ func (d *Device) allowShared(f cu.Function, bytes int) error {
 	return d.failure("shared memory of a kernel", C.reel_allow_shared(contextOf(d.context), functionOf(f), C.int(bytes)))
 }
 
-// preferShared gives blocks of f as much shared memory of an SM as there is, at the cost of L1.
-func (d *Device) preferShared(f cu.Function) error {
-	return d.failure("shared memory of a kernel", C.reel_prefer_shared(contextOf(d.context), functionOf(f)))
+// preferShared gives blocks of f this part of an SM's memory as shared memory, in percent, at the cost of L1.
+func (d *Device) preferShared(f cu.Function, percent int) error {
+	return d.failure("shared memory of a kernel",
+		C.reel_prefer_shared(contextOf(d.context), functionOf(f), C.int(percent)))
+}
+
+// sharedPercent returns the part of an SM's memory, in percent, that so many blocks of f have room in.
+func (d *Device) sharedPercent(f cu.Function, dynamic, blocks int) (int, error) {
+	var sm, block C.int
+	err := d.failure("shared memory of a kernel",
+		C.reel_block_shared(contextOf(d.context), functionOf(f), &sm, &block))
+	if err != nil {
+		return 0, err
+	}
+	return roomPercent(int(block)+dynamic, blocks, int(sm)), nil
 }
 
 // launch launches f on s with the struct at args as its only parameter.

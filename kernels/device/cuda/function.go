@@ -11,8 +11,9 @@ import (
 // function is a kernel.
 type function struct {
 	cu.Function
-	shared int  // bytes of dynamic shared memory that a launch may ask for
-	all    bool // prefers shared memory to L1
+	shared int // bytes of dynamic shared memory that a launch may ask for
+	// percent is the part of an SM's memory that it wants as shared memory; 0: as the driver chooses.
+	percent int
 }
 
 // function returns the kernel of this name, which may then be launched on g. The driver keeps one bound of dynamic
@@ -44,11 +45,25 @@ func (d *Device) prepare(f *function, g Grid) error {
 		}
 		f.shared = g.Shared
 	}
-	if g.AllShared && !f.all {
-		if err := d.preferShared(f.Function); err != nil {
-			return err
-		}
-		f.all = true
+	percent, err := d.percent(f, g)
+	if err != nil || percent <= f.percent {
+		return err
 	}
-	return nil
+	f.percent = percent
+	return d.preferShared(f.Function, percent)
 }
+
+// percent returns the part of an SM's memory that a launch wants as shared memory, or 0.
+func (d *Device) percent(f *function, g Grid) (int, error) {
+	switch {
+	case g.AllShared:
+		return 100, nil
+	case g.AtOnce > 0:
+		return d.sharedPercent(f.Function, g.Shared, g.AtOnce)
+	}
+	return 0, nil
+}
+
+// roomPercent returns how many percent of an SM's shared memory so many blocks of so many bytes need. The driver takes the
+// next larger of the sizes that the SM has.
+func roomPercent(bytes, blocks, sm int) int { return min(100, (100*bytes*blocks+sm-1)/sm) }
