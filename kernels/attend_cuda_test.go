@@ -90,3 +90,16 @@ func TestAttendManyRing(t *testing.T) {
 		}
 	}
 }
+
+// Blocks of wide heads that merge together all run at once.
+func TestCUDAWideHeadsMergeTogether(t *testing.T) {
+	const sms = 132
+	for _, s := range []struct{ rows, heads, kvHeads, dim, context int }{{1, 8, 4, 256, 2048}, {1, 4, 1, 256, 32768},
+		{1, 1, 1, 256, 32768}, {1, 9, 1, 136, 32768}, {1, 10, 1, 192, 16384}, {8, 16, 8, 256, 8192}, {64, 8, 4, 256, 2048}} {
+		o := Attend{T: s.rows, Heads: s.heads, KV: KV{Heads: s.kvHeads, HeadDim: s.dim}, Slots: Slots{Context: s.context}}
+		g, _ := o.grid(sms)
+		if g.Z > 1 && g.X*g.Y*g.Z > g.AtOnce*sms || g.AtOnce < 1 || g.AtOnce > 2 || g.AllShared {
+			t.Errorf("%+v: %d x %d x %d blocks, %d at once on an SM", s, g.X, g.Y, g.Z, g.AtOnce)
+		}
+	}
+}

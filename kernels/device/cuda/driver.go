@@ -265,15 +265,13 @@ func (d *Device) preferShared(f cu.Function, percent int) error {
 		C.reel_prefer_shared(contextOf(d.context), functionOf(f), C.int(percent)))
 }
 
-// sharedPercent returns the part of an SM's memory, in percent, that so many blocks of f have room in.
-func (d *Device) sharedPercent(f cu.Function, dynamic, blocks int) (int, error) {
+// blockShared asks for the shared memory of an SM and of a block of f.
+func (d *Device) blockShared(f *function) error {
 	var sm, block C.int
 	err := d.failure("shared memory of a kernel",
-		C.reel_block_shared(contextOf(d.context), functionOf(f), &sm, &block))
-	if err != nil {
-		return 0, err
-	}
-	return roomPercent(int(block)+dynamic, blocks, int(sm)), nil
+		C.reel_block_shared(contextOf(d.context), functionOf(f.Function), &sm, &block))
+	f.sm, f.block = int(sm), int(block)
+	return err
 }
 
 // launch launches f on s with the struct at args as its only parameter.

@@ -14,6 +14,9 @@ type function struct {
 	shared int // bytes of dynamic shared memory that a launch may ask for
 	// percent is the part of an SM's memory that it wants as shared memory; 0: as the driver chooses.
 	percent int
+	// block is the shared memory in bytes that a block takes beside its dynamic part, sm what an SM has: 0 until they are
+	// asked for.
+	block, sm int
 }
 
 // function returns the kernel of this name, which may then be launched on g. The driver keeps one bound of dynamic
@@ -58,12 +61,16 @@ func (d *Device) percent(f *function, g Grid) (int, error) {
 	switch {
 	case g.AllShared:
 		return 100, nil
-	case g.AtOnce > 0:
-		return d.sharedPercent(f.Function, g.Shared, g.AtOnce)
+	case g.AtOnce == 0:
+		return 0, nil
+	case f.sm == 0:
+		if err := d.blockShared(f); err != nil {
+			return 0, err
+		}
 	}
-	return 0, nil
+	return roomPercent(f.block+g.Shared, g.AtOnce, f.sm), nil
 }
 
-// roomPercent returns how many percent of an SM's shared memory so many blocks of so many bytes need. The driver takes the
-// next larger of the sizes that the SM has.
+// roomPercent returns how many percent of an SM's shared memory so many blocks of so many bytes need. The driver takes
+// the next larger of the sizes that the SM has.
 func roomPercent(bytes, blocks, sm int) int { return min(100, (100*bytes*blocks+sm-1)/sm) }

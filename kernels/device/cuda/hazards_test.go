@@ -60,6 +60,7 @@ type fill struct {
 	value  uint32
 	shared int // bytes of dynamic shared memory, which it does not use
 	all    bool
+	atOnce int
 }
 
 func (fill) Kernel() string    { return "fill" }
@@ -67,7 +68,7 @@ func (fill) Check() error      { return nil }
 func (fill) Host(*device.Host) {}
 
 func (o fill) CUDA(q *Queue) error {
-	return Launch(q, "reel_fill", Grid{Threads: 32, Shared: o.shared, AllShared: o.all}, struct {
+	return Launch(q, "reel_fill", Grid{Threads: 32, Shared: o.shared, AllShared: o.all, AtOnce: o.atOnce}, struct {
 		data  uint64
 		n     int64
 		value uint32
@@ -150,12 +151,14 @@ func TestAttributesAreSetOnce(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	calls.Watch()
-	for _, o := range []fill{{}, {shared: 30 << 10}, {shared: 30 << 10}, {all: true}, {all: true, shared: 20 << 10}} {
+	for _, o := range []fill{{}, {shared: 30 << 10}, {shared: 30 << 10}, {atOnce: 2, shared: 20 << 10},
+		{atOnce: 1, shared: 20 << 10}, {atOnce: 2, shared: 20 << 10}, {all: true}, {all: true, shared: 20 << 10},
+		{atOnce: 2, shared: 20 << 10}} {
 		o.data = data
 		must(t, s.Launch(o))
 	}
-	if own, _ := calls.Read(); own["cuFuncSetAttribute"] != 2 {
-		t.Errorf("5 launches of a kernel set %d attributes, want 2", own["cuFuncSetAttribute"])
+	if own, _ := calls.Read(); own["cuFuncSetAttribute"] != 3 || own["cuFuncGetAttribute"] > 1 {
+		t.Errorf("9 launches of a kernel set %d attributes, want 3", own["cuFuncSetAttribute"])
 	}
 	must(t, s.Synchronize())
 }
