@@ -84,7 +84,7 @@ cuda: all kernels ## build bin/reel-generator-cuda, which serves on NVIDIA GPUs,
 # racecheck must find, and kernels whose barriers it follows. And kernels that read rings
 # in shared memory, with one that polls beside them, and such without the fence between
 # reads of a ring and copies into it.
-RINGS := kernels/attend_many.cu kernels/fill.cu kernels/gateup.cu kernels/pack_codes.cu kernels/cudatest/poll.cu
+RINGS := kernels/copypage.cu kernels/fill.cu kernels/gateup.cu kernels/pack_codes.cu kernels/cudatest/poll.cu
 .PHONY: late-kernels
 late-kernels:
 	@$(WITHCUDA) $(MAKE) -f kernels/cuda/Makefile TARGETS='sm_90a compute_90' OBJECTS=.build/cuda/late \

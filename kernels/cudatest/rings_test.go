@@ -3,8 +3,6 @@
 package cudatest
 
 import (
-	"fmt"
-	"math"
 	"testing"
 	"time"
 
@@ -100,37 +98,18 @@ func (b *both) gates(format kernels.DType) ringUser {
 	return ringUser{kernels.GateUp{X: x, Norm: norm, Gate: gate, Up: up, Out: out, T: 1, Eps: 1e-5}, out}
 }
 
-// attention returns that of many rows.
-func (b *both) attention(d int) ringUser {
-	const rows, heads = 64, 8
-	a := newAttending(b, heads, heads, d, 2048)
-	slot, position := make([]int32, rows), make([]int32, rows)
-	for i := range rows {
-		row := a.row[i%len(a.row)]
-		slot[i], position[i] = row.Slot, row.Position
-	}
-	out := b.poisoned(rows * heads * d)[1]
-	return ringUser{kernels.Attend{Q: put(b, b.normal(rows*heads*d, 1))[1], Out: out, Workspace: a.work,
-		Rows:  kernels.Rows{Slot: put(b, slot)[1], Position: put(b, position)[1]},
-		Slots: a.slots[1], KV: a.kv[1], T: rows, Layer: 1, Heads: heads, Scale: float32(1 / math.Sqrt(float64(d)))}, out}
-}
-
 // ringFormats are those whose products of one row have a ring that leaves room for other blocks on an SM.
 var ringFormats = []kernels.DType{kernels.Q4_0, kernels.Q4_1, kernels.Q5_0, kernels.Q5_1, kernels.Q8_0, kernels.MXFP4,
 	kernels.G4_32, kernels.G4_64}
 
 // eachRing calls fn for ops that read rings, with a build of the kernels.
 func eachRing(t *testing.T, build string, fn func(b *both, u ringUser)) {
-	attendAsMany(t)
 	g := bothOf(t, build).g
 	if major, minor := g.Capability(); major != 9 || minor != 0 {
 		t.Skip("this test wants a GPU of compute capability 9.0: kernels for others have no rings")
 	}
 	for _, format := range ringFormats {
-		t.Run("gates of "+formatOf(format).name, func(t *testing.T) { b := bothWith(t, g); fn(b, b.gates(format)) })
-	}
-	for _, d := range []int{64, 128} {
-		t.Run(fmt.Sprintf("heads of %d", d), func(t *testing.T) { b := bothWith(t, g); fn(b, b.attention(d)) })
+		t.Run(formatOf(format).name, func(t *testing.T) { b := bothWith(t, g); fn(b, b.gates(format)) })
 	}
 }
 
