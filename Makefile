@@ -80,8 +80,11 @@ cuda: all kernels ## build bin/reel-generator-cuda, which serves on NVIDIA GPUs,
 # Kernels that take their time, and such that besides do not wait for the ones
 # before them, or take tagged values without their tags: tests show by them that no
 # kernel reads what is not there yet. Only GPUs of 9.0 and later let a kernel begin
-# before the one before it has ended. And attention without one of its barriers, which
-# racecheck must find, and kernels whose barriers it follows.
+# before the one before it has ended. Attention without one of its barriers, which
+# racecheck must find, and kernels whose barriers it follows. And kernels that read rings
+# in shared memory, with one that polls beside them, and such without the fence between
+# reads of a ring and copies into it.
+RINGS := kernels/copypage.cu kernels/fill.cu kernels/gateup.cu kernels/pack_codes.cu kernels/cudatest/poll.cu
 .PHONY: late-kernels
 late-kernels:
 	@$(WITHCUDA) $(MAKE) -f kernels/cuda/Makefile TARGETS='sm_90a compute_90' OBJECTS=.build/cuda/late \
@@ -94,6 +97,10 @@ late-kernels:
 		OUTPUT=.build/cuda/racing/kernels.fatbin SOURCES=kernels/attend.cu DEFINES=-DREEL_RACE
 	@$(WITHCUDA) $(MAKE) -f kernels/cuda/Makefile TARGETS='sm_90a compute_90' OBJECTS=.build/cuda/lanes \
 		OUTPUT=.build/cuda/lanes/kernels.fatbin DEFINES=-DREEL_EVERY_LANE
+	@$(WITHCUDA) $(MAKE) -f kernels/cuda/Makefile TARGETS='sm_90a compute_90' OBJECTS=.build/cuda/polling \
+		OUTPUT=.build/cuda/polling/kernels.fatbin SOURCES='$(RINGS)'
+	@$(WITHCUDA) $(MAKE) -f kernels/cuda/Makefile TARGETS='sm_90a compute_90' OBJECTS=.build/cuda/unfenced \
+		OUTPUT=.build/cuda/unfenced/kernels.fatbin SOURCES='$(RINGS)' DEFINES=-DREEL_NO_READ_FENCE
 
 .PHONY: gpu-bundle
 gpu-bundle: cuda late-kernels ## put all that tests a GPU into .carry/gpu, for a machine without Go: sh run there
