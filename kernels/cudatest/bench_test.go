@@ -5,6 +5,7 @@ package cudatest
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"reel.internal/reel/kernels"
@@ -17,16 +18,7 @@ func (b *both) perLaunch(t *testing.B, bytes float64, ops ...device.Op) {
 	const times = 64
 	b.onGPU(ops...)
 	s := b.streams[1]
-	b.must(s.BeginCapture())
-	for range times {
-		for _, op := range ops {
-			b.must(s.Launch(op))
-		}
-	}
-	g, err := s.EndCapture()
-	b.must(err)
-	x, err := g.Instantiate()
-	b.must(err)
+	x := b.capture(slices.Repeat(ops, times)...)
 	b.must(s.Replay(x))
 	b.must(s.Synchronize())
 	for t.Loop() {
@@ -37,7 +29,6 @@ func (b *both) perLaunch(t *testing.B, bytes float64, ops ...device.Op) {
 	t.ReportMetric(each*1e6, "µs/launch")
 	t.ReportMetric(bytes/each/1e9, "GB/s")
 	b.must(x.Destroy())
-	b.must(g.Destroy())
 }
 
 // BenchmarkCUDAAttend measures attention for rows of different sequences ("decode") or of one

@@ -247,15 +247,7 @@ func TestCUDAReplayRoutesAfresh(t *testing.T) {
 		route.X, gateUp.X, down.X = x, x, x
 		b.onGPU(route, gateUp, down) // loads the kernels, and chooses
 		frozen := read[int32](b, 1, route.Chosen.IDs)
-		b.must(s.BeginCapture())
-		for _, op := range []device.Op{route, gateUp, down} {
-			b.must(s.Launch(op))
-		}
-		g, err := s.EndCapture()
-		b.must(err)
-		exec, err := g.Instantiate()
-		b.must(err)
-		b.must(g.Destroy())
+		exec := b.capture(route, gateUp, down)
 		for range 5 {
 			other := b.normal(rows*hidden, 2)
 			source := b.load(1, bytesOf(other))

@@ -238,12 +238,8 @@ func (b *both) dependentLaunch(hidden, inner int) {
 	}
 }
 
-// replay captures ops and replays them once.
-func (b *both) replay(ops ...device.Op) { b.replayTimes(1, ops...) }
-
-// replayTimes captures ops and, n times, replays them n times without a pause. It returns the
-// average time of a replay in each round, in ascending order.
-func (b *both) replayTimes(n int, ops ...device.Op) (took []time.Duration) {
+// capture returns a graph of ops on the GPU.
+func (b *both) capture(ops ...device.Op) device.Exec {
 	b.t.Helper()
 	runtime.LockOSThread() // a capture must end on the thread on which it began
 	defer runtime.UnlockOSThread()
@@ -259,6 +255,18 @@ func (b *both) replayTimes(n int, ops ...device.Op) (took []time.Duration) {
 	}
 	x, err := g.Instantiate()
 	b.must(err)
+	b.must(g.Destroy())
+	return x
+}
+
+// replay captures ops and replays them once.
+func (b *both) replay(ops ...device.Op) { b.replayTimes(1, ops...) }
+
+// replayTimes captures ops and, n times, replays them n times without a pause. It returns the
+// average time of a replay in each round, in ascending order.
+func (b *both) replayTimes(n int, ops ...device.Op) (took []time.Duration) {
+	b.t.Helper()
+	s, x := b.streams[1], b.capture(ops...)
 	for range n {
 		start := time.Now()
 		for range n {
@@ -268,7 +276,6 @@ func (b *both) replayTimes(n int, ops ...device.Op) (took []time.Duration) {
 		took = append(took, time.Since(start)/time.Duration(n))
 	}
 	b.must(x.Destroy())
-	b.must(g.Destroy())
 	slices.Sort(took)
 	return took
 }

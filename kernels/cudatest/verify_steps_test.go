@@ -134,7 +134,7 @@ func TestCUDAVerifySteps(t *testing.T) {
 	stand, masked := 0, 0
 	for queries := 2; queries <= 8; queries++ {
 		v := newVerifySteps(b, queries)
-		graph := v.captured()
+		graph := v.capture(v.ops(1)...)
 		for step := range 60 {
 			v.write(v.step(step))
 			for _, op := range v.ops(0) {
@@ -155,19 +155,4 @@ func TestCUDAVerifySteps(t *testing.T) {
 	if stand == 0 || masked == 0 {
 		t.Errorf("%d drafts stand, %d of the host: these steps test nothing", stand, masked)
 	}
-}
-
-// captured returns a graph of the ops.
-func (v *verifySteps) captured() device.Exec {
-	v.t.Helper()
-	v.must(v.streams[1].BeginCapture())
-	for _, op := range v.ops(1) {
-		v.must(v.streams[1].Launch(op))
-	}
-	g, err := v.streams[1].EndCapture()
-	v.must(err)
-	x, err := g.Instantiate()
-	v.must(err)
-	v.must(g.Destroy())
-	return x
 }
