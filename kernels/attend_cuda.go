@@ -84,11 +84,10 @@ func (o Attend) launch(q *cuda.Queue) error {
 	if o.Class == Prefill {
 		return o.prefill(q)
 	}
-	g, splits := o.grid(q.SMs())
+	g, splits, together := o.grid(q.SMs(), hopper(q) && tune.ShareMerge)
 	kernels := &attendBySize[(o.KV.HeadDim-1)/32]
 	args := o.args(q, o.groupRows(), 1, splitsOf(o.Slots.Context, attendSplitOf(o.KV.HeadDim)))
-	// Two of their blocks have room on an SM of Hopper.
-	args.shareMerge = flag(o.KV.HeadDim > attendTwoAtMost && hopper(q) && tune.ShareMerge)
+	args.shareMerge = flag(together)
 	if o.T > skinny8.tokens { // fewer rows are read as float32
 		o.setHandover(q, &args)
 	}
@@ -177,15 +176,24 @@ func (o Attend) args(q *cuda.Queue, window, join, splits int) attendArgs {
 	}
 }
 
-// grid returns the grid of the decode class, and how many splits a block processes at once, one
-// or two. Each row, or group of a verify pass, and KV head has a block for its entries, or several; if that leaves SMs
-// idle, it has as many as fit. No result depends on the grid.
-func (o Attend) grid(sms int) (g cuda.Grid, splits int) {
+// grid returns the grid of the decode class, how many splits a block processes at once, one or two, and whether blocks
+// of wide heads merge their splits together, if they can. Each row, or group of a verify pass, and KV head has a block for
+// its entries, or several; if that leaves SMs idle, it has as many as fit. No result depends on the grid.
+//
+// Blocks that merge together wait for each other, so all must run at the same time: there are no more than SMs. Two on an
+// SM may have no room, whatever shared memory the kernel asks for: an SM gets more only when nothing runs on it, and the
+// first block, which runs there, waits for the second.
+func (o Attend) grid(sms int, canTogether bool) (g cuda.Grid, splits int, together bool) {
 	entries := o.Heads / o.KV.Heads * o.groupRows()
 	g = cuda.Grid{X: o.T / o.groupRows(), Y: o.KV.Heads * splitsOf(entries, attendQueries), Z: 1, Dependent: true}
+	wide := o.KV.HeadDim > attendTwoAtMost
+	together = wide && canTogether && 2*g.X*g.Y <= sms
 	fit := sms // blocks that run at the same time
-	if splits = 2; g.X*g.Y > fit || o.KV.HeadDim > attendTwoAtMost || o.hasLogits() {
-		splits, fit = 1, 2*fit
+	if splits = 2; g.X*g.Y > fit || wide || o.hasLogits() {
+		splits = 1
+		if !together {
+			fit *= 2
+		}
 	}
 	g.Threads = 32 * attendWarps * splits
 	if o.T <= AttendSplitRows {
@@ -193,12 +201,11 @@ func (o Attend) grid(sms int) (g cuda.Grid, splits int) {
 	}
 	// For each entry and element: two float32 sums per warp, and the AttendSum of earlier splits.
 	g.Shared = 4 * (2*attendWarps*splits + 3) * min(entries, attendQueries) * attendWide(o.KV.HeadDim)
-	if o.KV.HeadDim > attendTwoAtMost {
-		// Blocks that merge together must all run at the same time. More shared memory would be L1 of the products beside
-		// them, which have loads of weights in flight there.
+	if wide {
+		// More shared memory would be L1 of the products beside them, which have loads of weights in flight there.
 		g.AtOnce = min(2, splitsOf(g.X*g.Y*g.Z, sms))
 	}
-	return g, splits
+	return g, splits, together && g.Z > 1
 }
 
 // attendWide returns the elements of a head's sums in shared memory: those of the kernel that heads of dim have.

@@ -91,15 +91,23 @@ func TestAttendManyRing(t *testing.T) {
 	}
 }
 
-// Blocks of wide heads that merge together all run at once.
+// Blocks of wide heads that merge together wait for each other, so each has an SM; others may be two on one.
 func TestCUDAWideHeadsMergeTogether(t *testing.T) {
 	const sms = 132
-	for _, s := range []struct{ rows, heads, kvHeads, dim, context int }{{1, 8, 4, 256, 2048}, {1, 4, 1, 256, 32768},
-		{1, 1, 1, 256, 32768}, {1, 9, 1, 136, 32768}, {1, 10, 1, 192, 16384}, {8, 16, 8, 256, 8192}, {64, 8, 4, 256, 2048}} {
+	for _, s := range []struct {
+		rows, heads, kvHeads, dim, context int
+		together                           bool
+	}{{1, 8, 4, 256, 2048, true}, {1, 4, 1, 256, 32768, true}, {1, 9, 1, 256, 4400, true}, {1, 10, 1, 192, 16384, true},
+		{8, 16, 8, 256, 8192, true}, {64, 8, 4, 256, 2048, false}, {33, 9, 1, 256, 4400, true}, {34, 9, 1, 256, 4400, false},
+		{1, 8, 4, 256, 60, false}, {1, 8, 4, 128, 2048, false}} {
 		o := Attend{T: s.rows, Heads: s.heads, KV: KV{Heads: s.kvHeads, HeadDim: s.dim}, Slots: Slots{Context: s.context}}
-		g, _ := o.grid(sms)
-		if g.Z > 1 && g.X*g.Y*g.Z > g.AtOnce*sms || g.AtOnce < 1 || g.AtOnce > 2 || g.AllShared {
-			t.Errorf("%+v: %d x %d x %d blocks, %d at once on an SM", s, g.X, g.Y, g.Z, g.AtOnce)
+		g, _, together := o.grid(sms, true)
+		blocks := g.X * g.Y * g.Z
+		if together != s.together || together && blocks > sms || blocks > 2*sms || g.AllShared {
+			t.Errorf("%+v: %d x %d x %d blocks, together: %t", s, g.X, g.Y, g.Z, together)
+		}
+		if _, _, together := o.grid(sms, false); together {
+			t.Errorf("%+v: blocks merge together where they may not", s)
 		}
 	}
 }
