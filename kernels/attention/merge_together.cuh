@@ -34,14 +34,15 @@ template <int WIDE, int THREADS, class Logits, class Tile, class Out> __device__
 	for (int from = first; from < splits; from += once) {
 		const int count = min(once, splits - from), all = count * pairs;
 		__syncthreads(); // all threads have read what was here
-		for (int i = threadIdx.x; i < all; i += LOADS * THREADS) {
+		for (int base = 0; base < all; base += LOADS * THREADS) { // whole warps, also past the last: factors are shuffled
+			const int i = base + threadIdx.x;
 			float2 v[LOADS];
 #pragma unroll
 			for (int u = 0; u < LOADS; u++) {
 				const int at = min(i + u * THREADS, all - 1), k = at / pairs, of = pair + at - k * pairs;
 				v[u] = __ldcg((const float2 *)attend_partial(a, tile, of / each, from + k) + of % each);
 			}
-			if (i == threadIdx.x) {
+			if (base == 0) {
 #pragma unroll
 				for (int e = 0; e < EACH; e++)
 					if (const int of = begin + threadIdx.x / 32 + e * ALL; of < end)

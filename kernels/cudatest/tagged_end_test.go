@@ -69,7 +69,7 @@ func (p *taggedPass) give(i, perLayer int) {
 }
 
 // early returns the ops of a last layer, and the head, that end before the kernel before them has.
-func early(b *both, slow slowEmbed, s taggedShape) (ended []string, all int) {
+func early(b *both, slow slowEmbed, s taggedShape) (ended []string) {
 	w := b.taggedWeights(s)
 	kv := w.pool()
 	p := newTaggedPass(b, w, bitsOf(b.normal(int(kv.PageBytes()/2)*kv.Pages, 1)))
@@ -88,7 +88,7 @@ func early(b *both, slow slowEmbed, s taggedShape) (ended []string, all int) {
 			ended = append(ended, fmt.Sprintf("op %d, %s", i, op.Kernel()))
 		}
 	}
-	return ended, len(ops)
+	return ended
 }
 
 // taggedEnds have each loop that takes tagged values, with two layers at least: the first QKV of a pass waits.
@@ -104,20 +104,8 @@ func TestCUDATaggedEndsLast(t *testing.T) {
 	b := newBoth(t)
 	slow := newSlowEmbed(b)
 	for _, s := range taggedEnds() {
-		if ended, _ := early(b, slow, s); len(ended) > 0 {
+		if ended := early(b, slow, s); len(ended) > 0 {
 			t.Errorf("%s: %v end before the kernel before them", s.name(), ended)
-		}
-	}
-}
-
-// Kernels that do not wait when their results are out end before: the test above would notice each of them.
-func TestCUDATaggedNoticesAnEarlyEnd(t *testing.T) {
-	b := bothOf(t, "unwaited")
-	slow := newSlowEmbed(b)
-	for _, s := range taggedEnds() {
-		if ended, all := early(b, slow, s); len(ended) < all {
-			t.Errorf("%s: without the wait at their end only %d of %d ops end early, %v: the test above sees nothing of "+
-				"the others", s.name(), len(ended), all, ended)
 		}
 	}
 }

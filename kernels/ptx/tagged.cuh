@@ -49,11 +49,10 @@ template <class T> __device__ __forceinline__ uint32_t begin_tagged(const T &t, 
 }
 
 // end_tagged ends it. The end of a kernel means the end of all before it, as everywhere, because a block waits, when
-// nothing depends on that block any more. A test removes this wait (-DREEL_NO_WAIT) and must notice.
+// nothing depends on that block any more. An H100 ends kernels in their order without it too, but nothing promises that
+// (notes/few_rows.md).
 __device__ __forceinline__ void end_tagged() {
-#ifndef REEL_NO_WAIT
 	if (blockIdx.x + blockIdx.y + blockIdx.z == 0) pdl_wait();
-#endif
 }
 
 __device__ __forceinline__ void put_tagged(uint64_t *at, uint32_t v, uint32_t tag) {
