@@ -58,8 +58,8 @@ type Grid struct {
 	Shared  int // bytes of dynamic shared memory
 	// AllShared asks for as much shared memory of an SM as there is, at the cost of L1, so that several blocks fit.
 	AllShared bool
-	// AtOnce, if it is not 0, is how many blocks must have room on an SM at the same time: it asks for as much shared
-	// memory, and leaves the rest to L1.
+	// AtOnce, if it is not 0, is how many blocks are to have room on an SM at the same time: it asks for as much shared
+	// memory, and leaves the rest to L1. An SM gets it when nothing runs there.
 	AtOnce int
 	// Dependent allows programmatic dependent launch: the kernel may begin before the
 	// previous one on the stream has ended. It must execute griddepcontrol.wait before
