@@ -36,7 +36,8 @@ func (o Head) Check() error {
 		return err
 	}
 	return errors.Join(o.Tags.check(o.T, o.W.Cols, 0, o.W), checkBuffers(
-		need{"x", o.X, o.T * o.W.Cols}, need{"norm", o.Norm, o.W.Cols}, need{"samples", o.Rows.Sample, o.N}, need{"logits", o.Logits, o.N * o.W.Rows}))
+		need{"x", o.X, o.T * o.W.Cols}, need{"norm", o.Norm, o.W.Cols}, need{"samples", o.Rows.Sample, o.N},
+		need{"logits", o.Logits, o.N * o.W.Rows}))
 }
 
 // Host computes on the host.

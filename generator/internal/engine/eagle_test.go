@@ -133,9 +133,9 @@ func prompts(cache CacheMode) (all []Request) {
 // As many drafts of an EAGLE-3 head stand where prompts are found in the cache, pages move on the device, sequences
 // move out and in, and pages come from files after a restart, as in a request alone without any of that: a page has the
 // head's keys and values, and the feature that the next row needs. Where pages move, or sequences run beside one another,
-// other steps may have drafts: there "as many" is within 4% (2.2% were seen; a head whose pages are not loaded is 8 to 51%
-// off). Elsewhere it is exact, but for a last step that was formed before the one before it had ended, which a slow
-// machine may leave out.
+// other steps may have drafts: there "as many" is within 4%. On a busy machine 2.2% were seen; where the head's pages were
+// not loaded, 8 to 51%. Elsewhere it is exact, but for a last step that was formed before the one before it had ended,
+// which a slow machine may leave out.
 func TestEagleAcceptanceSurvivesTheCache(t *testing.T) {
 	for _, name := range []string{"parts", "safeailab"} {
 		var want standing

@@ -52,8 +52,8 @@ func (t tagMemory) activations() []device.Buffer {
 }
 
 // tags reports whether the config's passes of one row consist of the ops that take and give tagged values, and no
-// others: those whose results are added as they are, without experts that all rows share or groups of experts. Several
-// ranks have equal parts then.
+// others: those whose results are added as they are, without experts that all rows share or groups of experts. On several
+// ranks it is so if their parts are equal.
 func (c Config) tags() bool {
 	return (c.ranks() == 1 || c.tagsOnRanks()) && c.sharedWidth() == 0 && !c.groupsExperts() && c.Latent == nil &&
 		c.Eagle == nil && c.Embedding == nil && !c.NormsAfter && !c.WidthNorms && c.ScoreCap == 0 &&
