@@ -44,7 +44,7 @@ const largeChunk = 832
 
 // hopperChunk is the chunk on Hopper of a dense model for embeddings in 16 bits, and that of a prompt which is alone in
 // one that generates: eight token tiles of the products of long prompts, which 66 pairs of SMs divide best; half as many
-// take one round of them (kernels/notes/stream_k.md). In a burst others would wait for so long a step.
+// take one round of them (kernels/notes/stream_k.md). In a burst they come where they give first tokens sooner.
 const hopperChunk = 1536
 
 // On returns the profile of a GPU of a compute capability.

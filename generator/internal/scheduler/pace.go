@@ -154,7 +154,7 @@ func (s *Scheduler) burstChunk(d demand, most float64) int {
 	best, least := s.Chunk, s.firstTokens(s.Chunk, d)
 	for rows := s.LongChunk; rows > s.Chunk; rows /= 2 {
 		ends := rows * d.prompts / max(1, d.tokens)
-		if cost := s.promptCost(rows, d); rows > d.tokens || ends > min(s.MaxBatch, MaxPrompts) || cost == 0 || cost > most {
+		if cost := s.promptCost(rows, d); rows > d.tokens || ends > min(s.MaxBatch, MaxPrompts) || cost > most {
 			continue
 		}
 		if t := s.firstTokens(rows, d); t < least {
