@@ -67,11 +67,11 @@ func TestALongStepOfABurstHasBounds(t *testing.T) {
 		most float64
 		want int
 	}{
-		"many tokens":            {demand{prompts: 64, tokens: 25600}, 40e6, 1536},
-		"less time":              {demand{prompts: 64, tokens: 25600}, 20e6, 768},
-		"no time":                {demand{prompts: 64, tokens: 25600}, 12e6, 416},
-		"the mean counts":        {demand{prompts: 64, tokens: 2000}, 40e6, 416},
-		"too many would end":     {demand{prompts: 1600, tokens: 25600}, 40e6, 768},
+		"many tokens":        {demand{prompts: 64, tokens: 25600}, 40e6, 1536},
+		"less time":          {demand{prompts: 64, tokens: 25600}, 20e6, 768},
+		"no time":            {demand{prompts: 64, tokens: 25600}, 12e6, 416},
+		"the mean counts":    {demand{prompts: 64, tokens: 2000}, 40e6, 416},
+		"too many would end": {demand{prompts: 1600, tokens: 25600}, 40e6, 768},
 	} {
 		s := withLongSteps(t, milli(20), nil)
 		if got := s.burstChunk(c.d, c.most); got != 416 {
