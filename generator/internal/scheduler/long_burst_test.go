@@ -44,8 +44,8 @@ func TestABurstHasLongStepsWhereTheyPay(t *testing.T) {
 		m             machine
 		length, users int
 		p50, last     float64
-	}{{"in a row", inARow, 16, 1, 26, 32}, {"in a row", inARow, 400, 1, 340, 665}, {"hot", hot, 16, 1, 28, 34},
-		{"hot", hot, 400, 1, 365, 695}, {"hot", hot, 400, 2, 365, 710}} {
+	}{{"in a row", inARow, 16, 1, 25, 33}, {"in a row", inARow, 400, 1, 330, 660}, {"hot", hot, 16, 1, 26, 33},
+		{"hot", hot, 400, 1, 355, 695}, {"hot", hot, 400, 2, 355, 705}} {
 		first := longBurst(t, c.m, 64, c.length, c.users)
 		p50, last := quantile(first, 0.5), first[len(first)-1]
 		t.Logf("%s, 64 prompts of %d by %d: P50 %v, last %v", c.name, c.length, c.users, p50, last)

@@ -123,8 +123,8 @@ func (s *Scheduler) promptCost(rows int, d demand) float64 {
 }
 
 // chunk returns how many rows the next prefill step may have. If others wait for their next tokens, it is the most that
-// the budget has room for; what is left of the prompts is divided evenly among steps, so that no small one remains. In a
-// burst no decode step comes after each, and whole token tiles take the least time a row.
+// the budget has room for; what is left of the prompts is divided evenly among steps, so that no small one remains. Long
+// steps are whole.
 func (s *Scheduler) chunk(d demand) int {
 	switch {
 	case s.alone(d):
@@ -136,12 +136,11 @@ func (s *Scheduler) chunk(d demand) int {
 	}
 	rows, budget := s.Chunk, s.budget(d)-s.since
 	if s.burst {
-		rows = s.burstChunk(d, min(aloneGaps*float64(s.Gap), budget))
+		if long := s.burstChunk(d, min(aloneGaps*float64(s.Gap), budget)); long > s.Chunk {
+			return long
+		}
 	}
 	for ; rows > grain && s.promptCost(rows, d) > budget; rows = grain * (grains(rows) - 1) {
-	}
-	if s.burst {
-		return rows
 	}
 	steps := (d.tokens + rows - 1) / rows
 	return min(rows, grain*grains((d.tokens+steps-1)/steps))
