@@ -15,7 +15,7 @@ type Profile struct {
 	minBatch    int           // sequences: the default batch, and what memory does not lower it below
 	maxBatch    int           // the default batch, where the KV pool is large enough for it
 	chunk       int           // prompt tokens of one step
-	longChunk   int           // the same of a dense model in 16 bits, if it is for embeddings or a prompt is alone; 0: none
+	longChunk   int           // the same of a dense model in 16 bits, for embeddings, a prompt alone, or bursts; 0: none
 	gap         time.Duration // of --token-gap
 	graphMemory int64         // bytes
 	kvType      kernels.DType

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// inARow has an H100's step times when they come in a row, by kernels/notes/pace.md: 336 rows take as long as 416. In hot
-// long steps take less time a row, as 64 prompts of 400 had them in both sizes of chunks.
+// inARow has an H100's step times when they come in a row, by kernels/notes/pace.md: 336 rows take as long as 416.
+// In hot long steps take less time a row, as 64 prompts of 400 had them in both sizes of chunks.
 var (
 	inARow = machine{decodes: [][2]float64{{1, 4.6}, {16, 5}, {64, 7}}, tile: 1 << 20, attention: 1.64,
 		prompts: [][2]float64{{16, 4.9}, {104, 5.4}, {208, 5.9}, {336, 10}, {416, 10.1}, {768, 19}, {1536, 37.5}}}

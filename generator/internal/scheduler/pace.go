@@ -10,11 +10,11 @@ package scheduler
 // come in a row. It ends with the prompts that were there when it began. A name of a user takes part with prompts of
 // its own, so nobody else's tokens wait longer.
 //
-// A prompt that is alone, while nobody else runs or waits, has longer steps, which take less time a token. Whoever comes
-// meanwhile waits for the one that runs. So only as long a step is formed as is expected to end within a few gaps, and
-// when others run, the rest of the prompt has chunks like theirs. The prompts of a burst, and those that wait while nobody
-// runs, have long steps if these are expected to give them their first tokens sooner: the last ones come sooner, the first
-// ones later, since all that ends in a step waits for its end. So the mean counts as much as the last.
+// A prompt that is alone, while nobody else runs or waits, has longer steps, which take less time a token. Whoever
+// comes meanwhile waits for the one that runs. So only as long a step is formed as is expected to end within a few gaps,
+// and when others run, the rest of the prompt has chunks like theirs. The prompts of a burst, and those that wait while
+// nobody runs, have long steps if these are expected to bring their first tokens sooner: the last ones come sooner, the
+// first ones later, since all that end in a step wait for its end. So the mean counts as much as the last.
 
 const (
 	// leastBurst is the number of prompts that make a burst.
@@ -122,9 +122,9 @@ func (s *Scheduler) promptCost(rows int, d demand) float64 {
 	return s.costs.prompt(rows, rows*d.position+rows*rows/2)
 }
 
-// chunk returns how many rows the next prefill step may have. If others wait for their next tokens, it is the most that
-// the budget has room for; what is left of the prompts is divided evenly among steps, so that no small one remains. Long
-// steps are whole.
+// chunk returns how many rows the next prefill step may have. If others wait for their next tokens, it is the most
+// that the budget has room for; what is left of the prompts is divided evenly among steps, so that no small one
+// remains. Long steps are whole.
 func (s *Scheduler) chunk(d demand) int {
 	switch {
 	case s.alone(d):
@@ -146,9 +146,9 @@ func (s *Scheduler) chunk(d demand) int {
 	return min(rows, grain*grains((d.tokens+steps-1)/steps))
 }
 
-// burstChunk returns how many rows a step has while many prompts wait: Chunk, or LongChunk or a half of it and so on, if
-// that is expected to take most nanoseconds at most, and to give the prompts their first tokens sooner. A step in which
-// more prompts would end than may has no whole tiles.
+// burstChunk returns how many rows a step has while many prompts wait: Chunk, or LongChunk or a half of it and so on,
+// if that is expected to take at most so many nanoseconds and to bring the prompts' first tokens sooner. A step cannot
+// be full if more prompts would end in it than may.
 func (s *Scheduler) burstChunk(d demand, most float64) int {
 	best, least := s.Chunk, s.firstTokens(s.Chunk, d)
 	for rows := s.LongChunk; rows > s.Chunk; rows /= 2 {
@@ -163,8 +163,8 @@ func (s *Scheduler) burstChunk(d demand, most float64) int {
 	return best
 }
 
-// firstTokens returns when the prompts are expected to have their first tokens, if steps have so many rows, towards the
-// end a half and so on: the mean and the last, added. The prompts count as equally long.
+// firstTokens returns when the prompts are expected to have their first tokens, the mean and the last added, if steps
+// have so many rows, and towards the end a half of them and so on. All prompts count as equally long.
 func (s *Scheduler) firstTokens(rows int, d demand) float64 {
 	mean, now, left := 0.0, 0.0, d.tokens
 	for left > 0 {
