@@ -15,7 +15,7 @@ type Profile struct {
 	minBatch    int           // sequences: the default batch, and what memory does not lower it below
 	maxBatch    int           // the default batch, where the KV pool is large enough for it
 	chunk       int           // prompt tokens of one step
-	longChunk   int           // the same of a dense model in 16 bits, if it is for embeddings or a prompt is alone; 0: none
+	longChunk   int           // the same of a dense model in 16 bits, for embeddings, a prompt alone, or bursts; 0: none
 	gap         time.Duration // of --token-gap
 	graphMemory int64         // bytes
 	kvType      kernels.DType
@@ -44,7 +44,7 @@ const largeChunk = 832
 
 // hopperChunk is the chunk on Hopper of a dense model for embeddings in 16 bits, and that of a prompt which is alone in
 // one that generates: eight token tiles of the products of long prompts, which 66 pairs of SMs divide best; half as many
-// take one round of them (kernels/notes/stream_k.md). In a burst others would wait for so long a step.
+// take one round of them (kernels/notes/stream_k.md). In a burst they come where they give first tokens sooner.
 const hopperChunk = 1536
 
 // On returns the profile of a GPU of a compute capability.

@@ -10,16 +10,18 @@ package scheduler
 // come in a row. It ends with the prompts that were there when it began. A name of a user takes part with prompts of
 // its own, so nobody else's tokens wait longer.
 //
-// A prompt that is alone, while nobody else runs or waits, has longer steps, which take less time a token. Whoever comes
-// meanwhile waits for the one that runs. So only as long a step is formed as is expected to end within a few gaps, and
-// when others are there, the rest of the prompt has chunks like theirs.
+// A prompt that is alone, while nobody else runs or waits, has longer steps, which take less time a token. Whoever
+// comes meanwhile waits for the one that runs. So only as long a step is formed as is expected to end within a few gaps,
+// and when others run, the rest of the prompt has chunks like theirs. The prompts of a burst, and those that wait while
+// nobody runs, have long steps if these are expected to bring their first tokens sooner: the last ones come sooner, the
+// first ones later, since all that end in a step wait for its end. So the mean counts as much as the last.
 
 const (
 	// leastBurst is the number of prompts that make a burst.
 	leastBurst = 4
 	// burstGaps is the gap in a burst, in gaps.
 	burstGaps = 10
-	// aloneGaps is how long a step of a prompt that is alone may take, in gaps.
+	// aloneGaps is how long a step of more than a chunk may take, in gaps.
 	aloneGaps = 2
 	// margin is the part of the gap that is left for steps that take longer than expected.
 	margin = 1.0 / 16
@@ -120,20 +122,60 @@ func (s *Scheduler) promptCost(rows int, d demand) float64 {
 	return s.costs.prompt(rows, rows*d.position+rows*rows/2)
 }
 
-// chunk returns how many rows the next prefill step may have. If others wait for their next tokens, it is the most that
-// the budget has room for; what is left of the prompts is divided evenly among steps, so that no small one remains.
+// chunk returns how many rows the next prefill step may have. If others wait for their next tokens, it is the most
+// that the budget has room for; what is left of the prompts is divided evenly among steps, so that no small one
+// remains. Long steps are whole.
 func (s *Scheduler) chunk(d demand) int {
 	switch {
 	case s.alone(d):
 		return s.longChunk(d)
-	case s.Gap == 0 || d.next == 0:
+	case s.Gap == 0:
 		return s.Chunk
+	case d.next == 0:
+		return s.burstChunk(d, aloneGaps*float64(s.Gap))
 	}
 	rows, budget := s.Chunk, s.budget(d)-s.since
+	if s.burst {
+		if long := s.burstChunk(d, min(aloneGaps*float64(s.Gap), budget)); long > s.Chunk {
+			return long
+		}
+	}
 	for ; rows > grain && s.promptCost(rows, d) > budget; rows = grain * (grains(rows) - 1) {
 	}
 	steps := (d.tokens + rows - 1) / rows
 	return min(rows, grain*grains((d.tokens+steps-1)/steps))
+}
+
+// burstChunk returns how many rows a step has while many prompts wait: Chunk, or LongChunk or a half of it and so on,
+// if that is expected to take at most so many nanoseconds and to bring the prompts' first tokens sooner. A step cannot
+// be full if more prompts would end in it than may.
+func (s *Scheduler) burstChunk(d demand, most float64) int {
+	best, least := s.Chunk, s.firstTokens(s.Chunk, d)
+	for rows := s.LongChunk; rows > s.Chunk; rows /= 2 {
+		ends := rows * d.prompts / max(1, d.tokens)
+		if cost := s.promptCost(rows, d); rows > d.tokens || ends > min(s.MaxBatch, MaxPrompts) || cost > most {
+			continue
+		}
+		if t := s.firstTokens(rows, d); t < least {
+			best, least = rows, t
+		}
+	}
+	return best
+}
+
+// firstTokens returns when the prompts are expected to have their first tokens, the mean and the last added, if steps
+// have so many rows, and towards the end a half of them and so on. All prompts count as equally long.
+func (s *Scheduler) firstTokens(rows int, d demand) float64 {
+	mean, now, left := 0.0, 0.0, d.tokens
+	for left > 0 {
+		n := min(rows, left)
+		steps, cost := float64(left/n), s.costs.prompt(n, 0)
+		mean += steps * float64(n) / float64(d.tokens) * (now + cost*(steps+1)/2)
+		now += steps * cost
+		left %= n
+		rows = max(rows/2, s.Chunk)
+	}
+	return mean + now
 }
 
 // alone reports whether one sequence, with more of its prompt than a chunk, is all that there is.

@@ -31,7 +31,7 @@ type Options struct {
 	Reserve    int // slots past MaxBatch, each for a user that holds none
 	MaxQueue   int // sequences that wait
 	Chunk      int // prompt tokens of one prefill step
-	LongChunk  int // the same of a step in which one prompt is alone (pace.go); at most Chunk: there is no difference
+	LongChunk  int // the same of long steps (pace.go); at most Chunk: there are none
 	Context    int // tokens of a sequence at most
 	PageTokens int // tokens a KV page holds
 	Pages      int // KV pages; without those of the reserve, at least enough for the longest sequence
