@@ -76,14 +76,18 @@ func (s source) begin(dev device.Device, c model.Config, keep bool, progress fun
 	return &reading{l, s, dev, keep}, nil
 }
 
-// wait returns once the weights are on the device. If that fails, the caller frees the model.
+// wait returns once the weights are on the device; that their files are unmapped then, nobody waits for. If it fails,
+// the caller frees the model.
 func (r *reading) wait() error {
 	err := r.Wait()
 	if changed := r.tensors.Unchanged(); changed != nil {
 		err = changed
 	}
-	if err != nil || !r.keep {
+	switch {
+	case err != nil:
 		err = errors.Join(err, r.tensors.Close())
+	case !r.keep:
+		err = r.tensors.Release()
 	}
 	return err
 }

