@@ -76,8 +76,8 @@ func (s source) begin(dev device.Device, c model.Config, keep bool, progress fun
 	return &reading{l, s, dev, keep}, nil
 }
 
-// wait returns once the weights are on the device; that their files are unmapped then, nobody waits for. If it fails,
-// the caller frees the model.
+// wait returns once the weights are on the device; their files may still be mapped for a moment. If it fails, the
+// caller frees the model.
 func (r *reading) wait() error {
 	err := r.Wait()
 	if changed := r.tensors.Unchanged(); changed != nil {

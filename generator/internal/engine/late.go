@@ -8,8 +8,8 @@ import "time"
 
 const (
 	// lead is how long before the end of the step in flight the next one is formed at the latest; a quarter of the step,
-	// if that is longer. Forming and enqueueing it takes a fifth of that. While prompts have a long step, it is
-	// no more: whoever comes then would wait for the next one too.
+	// if that is longer. Forming and enqueueing it takes a fifth of that. While prompts have a long step, it is no
+	// more: whoever comes then would wait for the next one too.
 	lead = time.Millisecond
 	// leadPart is the part of a step.
 	leadPart = 4

@@ -51,9 +51,9 @@ func (t tagMemory) activations() []device.Buffer {
 	return list
 }
 
-// tags reports whether the config's passes of one row consist of the ops that take and give tagged values, and no
-// others: those whose results are added as they are, without experts that all rows share or groups of experts. On several
-// ranks it is so if their parts are equal.
+// tags reports whether every op of the config's passes of one row can take and give tagged values. It cannot where a
+// norm comes between a result and the residual stream, where all rows share experts, or experts have groups; nor on
+// ranks of unequal parts.
 func (c Config) tags() bool {
 	return (c.ranks() == 1 || c.tagsOnRanks()) && c.sharedWidth() == 0 && !c.groupsExperts() && c.Latent == nil &&
 		c.Eagle == nil && c.Embedding == nil && !c.NormsAfter && !c.WidthNorms && c.ScoreCap == 0 &&

@@ -44,7 +44,7 @@ func ranksTagConfigs() map[string]model.Config {
 }
 
 // In passes of one row that is sampled, of ranks that address each other's memory, each op takes what the op before has
-// given. An op whose results other ranks need has an exchange of equal parts too, for devices without such kernels.
+// given. Where other ranks need an op's results, the op also names an exchange, for devices without tagged kernels.
 func TestTaggedValuesFollowThePassOfRanks(t *testing.T) {
 	for name, c := range ranksTagConfigs() {
 		for _, n := range []int{2, 4} {

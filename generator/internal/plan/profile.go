@@ -42,9 +42,9 @@ var HostProfile = Profile{kind: "host", minBatch: 64, maxBatch: 64, chunk: 64, g
 // of 208 rows are what 132 SMs divide evenly (kernels/notes/stream_k.md).
 const largeChunk = 832
 
-// hopperChunk is the chunk on Hopper of a dense model for embeddings in 16 bits, and that of a prompt which is alone in
+// hopperChunk is the chunk on Hopper of a dense model for embeddings in 16 bits, and that of long steps in
 // one that generates: eight token tiles of the products of long prompts, which 66 pairs of SMs divide best; half as many
-// take one round of them (kernels/notes/stream_k.md). In a burst they come where they give first tokens sooner.
+// take one round of them (kernels/notes/stream_k.md). In a burst the scheduler decides which it has.
 const hopperChunk = 1536
 
 // On returns the profile of a GPU of a compute capability.

@@ -97,7 +97,7 @@ func TestALongStepWaitsForTheMask(t *testing.T) {
 	}
 }
 
-// Where others run, no step is longer than usual.
+// Where others run, or without a gap wait, no step is longer than usual.
 func TestNoLongStepsBesideOthers(t *testing.T) {
 	runs := func(s *Scheduler, masked bool) {
 		q := &Sequence{Prompt: prompt(16), MaxTokens: 1000}
@@ -106,17 +106,30 @@ func TestNoLongStepsBesideOthers(t *testing.T) {
 		q.Allow(nil)
 		prefill(s, q)
 	}
-	for name, add := range map[string]func(s *Scheduler, q *Sequence){
-		"a sequence that runs":               func(s *Scheduler, q *Sequence) { runs(s, false); s.Add(q) },
-		"a sequence that waits for its mask": func(s *Scheduler, q *Sequence) { runs(s, true); s.Add(q) },
+	both, none := []float64{0, 20}, []float64{0} // with a gap, prompts that wait together may have long steps
+	for name, c := range map[string]struct {
+		gaps []float64
+		add  func(s *Scheduler, q *Sequence)
+	}{
+		"a sequence that runs":               {both, func(s *Scheduler, q *Sequence) { runs(s, false); s.Add(q) }},
+		"a sequence that waits for its mask": {both, func(s *Scheduler, q *Sequence) { runs(s, true); s.Add(q) }},
+		"another prompt": {none, func(s *Scheduler, q *Sequence) {
+			s.Add(&Sequence{Prompt: prompt(6000), MaxTokens: 8})
+			s.Add(q)
+		}},
+		"a prompt in the queue": {none, func(s *Scheduler, q *Sequence) {
+			s.MaxBatch, s.freeSlots = 1, s.freeSlots[:1]
+			s.Add(q)
+			s.Add(&Sequence{Prompt: prompt(6000), MaxTokens: 8})
+		}},
 	} {
-		for _, gap := range []float64{0, 20} {
+		for _, gap := range c.gaps {
 			s := withLongSteps(t, milli(gap), nil)
 			for _, rows := range []int{16, 416, 768, 1536} { // their times are known
 				s.costs.tookPrompt(rows, rows*rows/2, float64(h100(rows)))
 			}
 			q := &Sequence{Prompt: prompt(4000), MaxTokens: 8}
-			add(s, q)
+			c.add(s, q)
 			if got := prefill(s, q); len(got) == 0 || slices.Max(got) > 416 {
 				t.Errorf("%s, a gap of %v: steps of %v rows", name, gap, got)
 			}
@@ -158,27 +171,12 @@ func TestALongStepHoldsUpWhoComesForTwoGaps(t *testing.T) {
 // Long steps make bursts at most as much slower as one of them takes, and those of short prompts have none.
 func TestLongStepsSlowNoBurst(t *testing.T) {
 	for _, length := range []int{16, 400, 1000} {
-		times := func(long int) (first []time.Duration) {
+		times := func(long int) []time.Duration {
 			c := newClocked(t, h200, milli(20))
 			c.s = withLongSteps(t, milli(20), func(o *Options) { o.LongChunk = long })
-			var all []*Sequence
-			for range 3 {
-				c.now += time.Second
-				all = nil
-				for i := range 64 {
-					q := &Sequence{Prompt: prompt(length), MaxTokens: 8, ReadOnly: true}
-					all = append(all, q)
-					c.arrive = append(c.arrive, arrival{c.now + time.Duration(i)*15*time.Microsecond, q})
-				}
-				begin := c.now
-				c.run(time.Hour)
-				first = nil
-				for _, q := range all {
-					first = append(first, c.tokens[q][0]-begin)
-				}
-			}
-			slices.Sort(first)
-			return first
+			return c.bursts(3, 64, func(int) *Sequence {
+				return &Sequence{Prompt: prompt(length), MaxTokens: 8, ReadOnly: true}
+			})
 		}
 		long, short := times(1536), times(0)
 		for _, part := range []float64{0.5, 1} {

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"slices"
 	"testing"
 	"time"
 )
@@ -16,25 +15,12 @@ var (
 )
 
 // longBurst returns the times to the first tokens of the last of several bursts, by users in turn, with long steps.
-func longBurst(t *testing.T, m machine, n, length, users int) (first []time.Duration) {
+func longBurst(t *testing.T, m machine, n, length, users int) []time.Duration {
 	c := newClocked(t, m, milli(20))
 	c.s = withLongSteps(t, milli(20), nil)
-	for range 4 { // to learn
-		c.now += time.Second
-		begin, all := c.now, []*Sequence{}
-		for i := range n {
-			q := &Sequence{Prompt: prompt(length), MaxTokens: 8, ReadOnly: true, User: User{UID: uint32(i % users)}}
-			all = append(all, q)
-			c.arrive = append(c.arrive, arrival{begin + time.Duration(i)*15*time.Microsecond, q})
-		}
-		c.run(time.Hour)
-		first = nil
-		for _, q := range all {
-			first = append(first, c.tokens[q][0]-begin)
-		}
-	}
-	slices.Sort(first)
-	return first
+	return c.bursts(4, n, func(i int) *Sequence {
+		return &Sequence{Prompt: prompt(length), MaxTokens: 8, ReadOnly: true, User: User{UID: uint32(i % users)}}
+	})
 }
 
 // Long steps come where they take less time a row, and many short prompts are not held up by them.

@@ -1,5 +1,7 @@
 package scheduler
 
+import "iter"
+
 // A running sequence waits for its next token while others' prompts are computed. Options.Gap bounds that wait, as far
 // as steps are as short: after a decode step comes at most one prefill step, of as many rows as are expected to end,
 // with the decode step after it, within the gap. If decode steps alone take more than half of the gap, prompts get as
@@ -123,8 +125,8 @@ func (s *Scheduler) promptCost(rows int, d demand) float64 {
 }
 
 // chunk returns how many rows the next prefill step may have. If others wait for their next tokens, it is the most
-// that the budget has room for; what is left of the prompts is divided evenly among steps, so that no small one
-// remains. Long steps are whole.
+// that the budget has room for. What is left of the prompts is then divided evenly among steps, so that no small one
+// remains, unless the step is long.
 func (s *Scheduler) chunk(d demand) int {
 	switch {
 	case s.alone(d):
@@ -146,15 +148,13 @@ func (s *Scheduler) chunk(d demand) int {
 	return min(rows, grain*grains((d.tokens+steps-1)/steps))
 }
 
-// burstChunk returns how many rows a step has while many prompts wait: Chunk, or LongChunk or a half of it and so on,
-// if that is expected to take at most so many nanoseconds and to bring the prompts' first tokens sooner. A step cannot
-// be full if more prompts would end in it than may.
+// burstChunk returns how many rows a step has while many prompts wait: the number of a long step that takes at most so
+// many nanoseconds, if first tokens are expected sooner with it; otherwise Chunk.
 func (s *Scheduler) burstChunk(d demand, most float64) int {
 	best, least := s.Chunk, s.firstTokens(s.Chunk, d)
-	for rows := s.LongChunk; rows > s.Chunk; rows /= 2 {
-		ends := rows * d.prompts / max(1, d.tokens)
-		if cost := s.promptCost(rows, d); rows > d.tokens || ends > min(s.MaxBatch, MaxPrompts) || cost > most {
-			continue
+	for rows := range s.longSteps(d, most) {
+		if ends := rows * d.prompts / d.tokens; ends > min(s.MaxBatch, MaxPrompts) {
+			continue // prompts so short do not fill it, since no more may end in a step
 		}
 		if t := s.firstTokens(rows, d); t < least {
 			best, least = rows, t
@@ -163,8 +163,8 @@ func (s *Scheduler) burstChunk(d demand, most float64) int {
 	return best
 }
 
-// firstTokens returns when the prompts are expected to have their first tokens, the mean and the last added, if steps
-// have so many rows, and towards the end a half of them and so on. All prompts count as equally long.
+// firstTokens returns when the prompts' first tokens are expected with steps of so many rows: the mean and the last,
+// added. What does not fill such a step has steps of half the rows, and so on. All prompts count as equally long.
 func (s *Scheduler) firstTokens(rows int, d demand) float64 {
 	mean, now, left := 0.0, 0.0, d.tokens
 	for left > 0 {
@@ -183,17 +183,28 @@ func (s *Scheduler) alone(d demand) bool {
 	return d.tokens > s.Chunk && s.Running() == 1 && s.root.queued == 0
 }
 
-// longChunk returns how many rows the next step of a prompt that is alone has: LongChunk or a half of it, a quarter and so
-// on, of which its kernels have whole tiles, if the prompt has as many left; otherwise Chunk. A step whose time cannot be
-// told yet is not tried.
+// longChunk returns how many rows the next step of a prompt that is alone has: those of the longest step that ends in
+// time; otherwise Chunk.
 func (s *Scheduler) longChunk(d demand) int {
-	for rows := s.LongChunk; rows > s.Chunk; rows /= 2 {
-		cost := s.promptCost(rows, d)
-		if rows <= d.tokens && (s.Gap == 0 || cost > 0 && cost <= aloneGaps*float64(s.Gap)) {
-			return rows
-		}
+	for rows := range s.longSteps(d, aloneGaps*float64(s.Gap)) {
+		return rows
 	}
 	return s.Chunk
+}
+
+// longSteps yields the rows of long steps, which are LongChunk, a half of it, a quarter and so on, of which the kernels
+// have whole tiles. The prompts fill each, and it is expected to take at most so many nanoseconds; with a gap, none is
+// tried before that can be told.
+func (s *Scheduler) longSteps(d demand, most float64) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for rows := s.LongChunk; rows > s.Chunk; rows /= 2 {
+			cost := s.promptCost(rows, d)
+			ends := s.Gap == 0 || cost > 0 && cost <= most
+			if rows <= d.tokens && ends && !yield(rows) {
+				return
+			}
+		}
+	}
 }
 
 // note counts the time expected of a step that was formed: what prefill steps take since the last decode step.

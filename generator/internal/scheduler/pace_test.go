@@ -229,15 +229,22 @@ func TestLateStepsTakePromptsIn(t *testing.T) {
 	}
 }
 
-// burst has n prompts arrive within a millisecond, and returns the times to their first tokens.
-func burst(t *testing.T, m machine, gap time.Duration, n, length int) (first []time.Duration) {
-	c := newClocked(t, m, gap)
-	for range 3 { // once to learn
+// burst returns the times to the first tokens of n prompts that arrive within a millisecond.
+func burst(t *testing.T, m machine, gap time.Duration, n, length int) []time.Duration {
+	return newClocked(t, m, gap).bursts(3, n, func(int) *Sequence {
+		return &Sequence{Prompt: prompt(length), MaxTokens: 32}
+	})
+}
+
+// bursts has n sequences arrive within a millisecond, several times so that step times are learned, and returns the
+// times to the first tokens of the last burst, sorted.
+func (c *clocked) bursts(times, n int, sequence func(i int) *Sequence) (first []time.Duration) {
+	for range times {
 		c.now += time.Second
 		var all []*Sequence
 		begin := c.now
 		for i := range n {
-			q := &Sequence{Prompt: prompt(length), MaxTokens: 32}
+			q := sequence(i)
 			all = append(all, q)
 			c.arrive = append(c.arrive, arrival{begin + time.Duration(i)*15*time.Microsecond, q})
 		}

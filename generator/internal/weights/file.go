@@ -109,7 +109,7 @@ const unmapAtOnce = 16 << 20
 // one call, whoever maps memory meanwhile, as Go's heap does when it grows, would wait for it.
 func (f *file) unmap() error {
 	for piece := range slices.Chunk(f.data, unmapAtOnce) {
-		_ = unix.Madvise(piece, unix.MADV_DONTNEED) // what is left the next call takes out
+		_ = unix.Madvise(piece, unix.MADV_DONTNEED) // Munmap takes out what it leaves
 	}
 	return unix.Munmap(f.data)
 }
