@@ -88,19 +88,19 @@ RINGS := kernels/copypage.cu kernels/fill.cu kernels/gateup.cu kernels/pack_code
 .PHONY: late-kernels
 late-kernels:
 	@$(WITHCUDA) $(MAKE) -f kernels/cuda/Makefile TARGETS='sm_90a compute_90' OBJECTS=.build/cuda/late \
-		OUTPUT=.build/cuda/late/kernels.fatbin DEFINES=-DREEL_LATE
+		OUTPUT=.build/cuda/late/images DEFINES=-DREEL_LATE
 	@$(WITHCUDA) $(MAKE) -f kernels/cuda/Makefile TARGETS='sm_90a compute_90' OBJECTS=.build/cuda/unwaited \
-		OUTPUT=.build/cuda/unwaited/kernels.fatbin DEFINES='-DREEL_LATE -DREEL_NO_WAIT'
+		OUTPUT=.build/cuda/unwaited/images DEFINES='-DREEL_LATE -DREEL_NO_WAIT'
 	@$(WITHCUDA) $(MAKE) -f kernels/cuda/Makefile TARGETS='sm_90a compute_90' OBJECTS=.build/cuda/untagged \
-		OUTPUT=.build/cuda/untagged/kernels.fatbin DEFINES='-DREEL_LATE -DREEL_NO_TAGS'
+		OUTPUT=.build/cuda/untagged/images DEFINES='-DREEL_LATE -DREEL_NO_TAGS'
 	@$(WITHCUDA) $(MAKE) -f kernels/cuda/Makefile TARGETS='sm_90a compute_90' OBJECTS=.build/cuda/racing \
-		OUTPUT=.build/cuda/racing/kernels.fatbin SOURCES=kernels/attend.cu DEFINES=-DREEL_RACE
+		OUTPUT=.build/cuda/racing/images SOURCES='kernels/attend.cu kernels/fill.cu' DEFINES=-DREEL_RACE
 	@$(WITHCUDA) $(MAKE) -f kernels/cuda/Makefile TARGETS='sm_90a compute_90' OBJECTS=.build/cuda/lanes \
-		OUTPUT=.build/cuda/lanes/kernels.fatbin DEFINES=-DREEL_EVERY_LANE
+		OUTPUT=.build/cuda/lanes/images DEFINES=-DREEL_EVERY_LANE
 	@$(WITHCUDA) $(MAKE) -f kernels/cuda/Makefile TARGETS='sm_90a compute_90' OBJECTS=.build/cuda/polling \
-		OUTPUT=.build/cuda/polling/kernels.fatbin SOURCES='$(RINGS)'
+		OUTPUT=.build/cuda/polling/images SOURCES='$(RINGS)'
 	@$(WITHCUDA) $(MAKE) -f kernels/cuda/Makefile TARGETS='sm_90a compute_90' OBJECTS=.build/cuda/unfenced \
-		OUTPUT=.build/cuda/unfenced/kernels.fatbin SOURCES='$(RINGS)' DEFINES=-DREEL_NO_READ_FENCE
+		OUTPUT=.build/cuda/unfenced/images SOURCES='$(RINGS)' DEFINES=-DREEL_NO_READ_FENCE
 
 .PHONY: gpu-bundle
 gpu-bundle: cuda late-kernels ## put all that tests a GPU into .carry/gpu, for a machine without Go: sh run there

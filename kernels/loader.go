@@ -25,10 +25,13 @@ const (
 // goroutines read parts while the GPU copies and packs earlier ones, and a weight's memory is there before its content.
 // Only one goroutine at a time may use a Loader, but for Cancel. Close ends it, and waits for reads and packing.
 //
-// Reading begins with Start or Close: driver calls on other threads take several times as long beside it.
+// A part goes from a reader to the sender, which has the GPU copy and pack it, to the collector, which waits for that,
+// and back to a reader. The driver lets one thread in at a time, and a thread that waits for the GPU spins, so there is
+// one of each, and captures beside them go on. Still driver calls on other threads take longer beside reading, which
+// begins with Start or Close.
 type Loader struct {
-	// Read is called with the number of elements of each part that was read, on several goroutines; nil: by none. A
-	// device that reads weights as they are has no parts.
+	// Read is called with the number of elements of each part that was read, on a goroutine of the Loader; nil: by none.
+	// A device that reads weights as they are has no parts.
 	Read func(elements int64)
 
 	dev    device.Device
@@ -37,11 +40,14 @@ type Loader struct {
 
 	size    int64      // bytes of a part; 0 before the first weight
 	parts   []*part    // all of them
-	free    chan *part // in the order in which the GPU finishes them
+	free    chan *part // for readers
+	filled  chan *part // for the sender
+	sent    chan *part // for the collector
 	readers sync.WaitGroup
-	started bool // readers run
-	count   int  // number of readers
-	depth   int  // number of parts
+	others  sync.WaitGroup // sender and collector
+	started bool           // they run
+	count   int            // number of readers
+	depth   int            // number of parts
 
 	mu     sync.Mutex
 	more   sync.Cond // todo has grown, or ended is set
@@ -57,6 +63,7 @@ type part struct {
 	raw    device.Buffer // on the device
 	stream device.Stream
 	done   device.Event // the part's last content is packed
+	holds  reading      // what a reader has read last
 }
 
 // reading is a request to read and pack a part of a weight.
@@ -184,26 +191,54 @@ func (l *Loader) next() (r reading, ok bool) {
 func (l *Loader) read() {
 	for r, ok := l.next(); ok; r, ok = l.next() {
 		p := <-l.free
-		err := p.send(r)
-		l.fail(err)
-		l.free <- p
-		if err == nil && l.Read != nil {
-			l.Read(int64(r.pack.Rows) * int64(r.pack.Cols))
+		p.holds = r
+		if err := p.fill(); err != nil {
+			l.fail(err)
+			l.free <- p
+			continue
 		}
+		l.filled <- p
 	}
 }
 
-// send reads a part and enqueues its packing.
-func (p *part) send(r reading) error {
-	if err := p.done.Synchronize(); err != nil {
-		return err
+// send is the loop of the sender.
+func (l *Loader) send() {
+	defer close(l.sent)
+	for p := range l.filled {
+		err := p.send()
+		l.fail(err)
+		if err == nil && l.Read != nil {
+			l.Read(int64(p.holds.pack.Rows) * int64(p.holds.pack.Cols))
+		}
+		l.sent <- p
 	}
-	uploaded := (r.bytes + 15) &^ 15 // a part's size is a multiple of 16
+}
+
+// collect is the loop of the collector.
+func (l *Loader) collect() {
+	for p := range l.sent {
+		l.fail(p.done.Synchronize())
+		l.free <- p
+	}
+}
+
+// uploaded returns the bytes of one source in a part, a multiple of 16 as a part's size is.
+func (r reading) uploaded() int64 { return (r.bytes + 15) &^ 15 }
+
+// fill reads what the part holds.
+func (p *part) fill() error {
+	r := p.holds
 	for i, source := range r.sources {
-		if err := source(p.mapped.Bytes()[int64(i)*uploaded:][:r.bytes], r.first); err != nil {
+		if err := source(p.mapped.Bytes()[int64(i)*r.uploaded():][:r.bytes], r.first); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// send enqueues the packing of what the part holds.
+func (p *part) send() error {
+	r, uploaded := p.holds, p.holds.uploaded()
 	r.pack.Src = p.raw.Slice(0, r.bytes)
 	upload := Upload{Src: p.pinned.Slice(0, int64(len(r.sources))*uploaded), Dst: p.raw.Slice(0, uploaded)}
 	if len(r.sources) > 1 {
@@ -257,6 +292,9 @@ func (l *Loader) Start() {
 		return
 	}
 	l.started = true
+	l.filled, l.sent = make(chan *part, l.depth), make(chan *part, l.depth)
+	l.others.Go(l.send)
+	l.others.Go(l.collect)
 	for range l.count {
 		l.readers.Go(l.read)
 	}
@@ -301,6 +339,10 @@ func (l *Loader) Close() error {
 	}
 	l.end()
 	l.readers.Wait()
+	if l.started {
+		close(l.filled)
+		l.others.Wait()
+	}
 	l.started = false
 	releases := []func() error{l.failure}
 	for _, p := range l.parts {

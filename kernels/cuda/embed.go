@@ -2,11 +2,22 @@
 
 package cuda
 
-import _ "embed"
+import (
+	"embed"
+	"io/fs"
+)
 
-// Fatbin holds every kernel of kernels/*.cu in the format of cuModuleLoadData: machine code
-// for compute capabilities 8.0, 8.6, 8.9 and 9.0a, and PTX of 9.0 for newer GPUs. `make cuda`
-// writes the file.
-//
-//go:embed kernels.fatbin
-var Fatbin []byte
+//go:embed images
+var embedded embed.FS
+
+// Kernels are all kernels of kernels/*.cu. `make cuda` writes the files.
+var Kernels = func() *Images {
+	files, err := fs.Sub(embedded, "images")
+	if err == nil {
+		var m *Images
+		if m, err = OpenImages(files); err == nil {
+			return m
+		}
+	}
+	panic(err) // the build embeds the index
+}()

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"reel.internal/reel/kernels"
+	images "reel.internal/reel/kernels/cuda"
 	"reel.internal/reel/kernels/device"
 	"reel.internal/reel/kernels/device/cuda"
 )
@@ -38,13 +39,13 @@ func TestCUDAPlantedRace(t *testing.T) {
 }
 
 // kernelsOf returns the kernels of another build.
-func kernelsOf(t *testing.T, build string) []byte {
+func kernelsOf(t *testing.T, build string) *images.Images {
 	t.Helper()
-	fatbin, err := os.ReadFile("../../.build/cuda/" + build + "/kernels.fatbin")
+	kernels, err := images.OpenImages(os.DirFS("../../.build/cuda/" + build + "/images"))
 	if err != nil {
 		t.Fatalf("this test wants the kernels of make late-kernels: %v", err)
 	}
-	return fatbin
+	return kernels
 }
 
 // bothOf is newBoth with a build of the kernels that make late-kernels leaves under this name.

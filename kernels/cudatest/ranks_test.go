@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"reel.internal/reel/kernels"
-	fatbin "reel.internal/reel/kernels/cuda"
+	images "reel.internal/reel/kernels/cuda"
 	"reel.internal/reel/kernels/device"
 	"reel.internal/reel/kernels/device/cuda"
 )
@@ -33,16 +33,16 @@ var links = map[string]cuda.Link{"peers": cuda.PeerLink, "host": cuda.HostLink}
 // newRanksRig opens up to eight GPUs until the test ends. With one GPU the test is skipped.
 func newRanksRig(t testing.TB, link cuda.Link) *ranksRig {
 	t.Helper()
-	return newRanksRigOf(t, link, fatbin.Fatbin)
+	return newRanksRigOf(t, link, images.Kernels)
 }
 
 // newRanksRigOf is newRanksRig with these kernels.
-func newRanksRigOf(t testing.TB, link cuda.Link, binary []byte) *ranksRig {
+func newRanksRigOf(t testing.TB, link cuda.Link, kernels cuda.Images) *ranksRig {
 	t.Helper()
 	g := &ranksRig{t: t}
 	var gpus []*cuda.Device
 	for len(gpus) < device.MaxRanks {
-		d, err := cuda.New(len(gpus), binary)
+		d, err := cuda.New(len(gpus), kernels)
 		if errors.Is(err, device.ErrBadBuffer) {
 			break
 		}

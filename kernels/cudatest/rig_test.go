@@ -12,13 +12,13 @@ import (
 	"unsafe"
 
 	"reel.internal/reel/kernels"
-	fatbin "reel.internal/reel/kernels/cuda"
+	images "reel.internal/reel/kernels/cuda"
 	"reel.internal/reel/kernels/device"
 	"reel.internal/reel/kernels/device/cuda"
 )
 
 // gpu is GPU 0 with all kernels loaded. All tests share it.
-var gpu = sync.OnceValues(func() (*cuda.Device, error) { return cuda.New(0, fatbin.Fatbin) })
+var gpu = sync.OnceValues(func() (*cuda.Device, error) { return cuda.New(0, images.Kernels) })
 
 // both is a host and a GPU with the same inputs. Index 0 is the host, 1 the GPU.
 type both struct {

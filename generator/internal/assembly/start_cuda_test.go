@@ -85,14 +85,14 @@ func TestGPUBusyAtBoot(t *testing.T) {
 func contextBytes(t *testing.T) int64 {
 	t.Helper()
 	var free [2]int64
-	first, err := gpu.New(0, cuda.Fatbin)
+	first, err := gpu.New(0, cuda.Kernels)
 	if err == nil {
 		free[0], _, err = first.MemInfo()
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := gpu.New(0, cuda.Fatbin)
+	second, err := gpu.New(0, cuda.Kernels)
 	if err == nil {
 		free[1], _, err = second.MemInfo()
 	}
@@ -137,7 +137,7 @@ func TestGPUHeldByAnother(t *testing.T) {
 	if err != nil {
 		return // this is an ordinary run of the tests
 	}
-	d, err := gpu.New(0, cuda.Fatbin)
+	d, err := gpu.New(0, cuda.Kernels)
 	if err != nil {
 		t.Fatal(err)
 	}

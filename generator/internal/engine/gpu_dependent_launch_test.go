@@ -21,24 +21,24 @@ var lateShapes = []graphs.Key{graphs.Decode(1), graphs.Decode(8), graphs.Decode(
 	graphs.Prefill(40), graphs.Prefill(100), graphs.Prefill(200),
 	graphs.VerifyStep(1, 3), graphs.VerifyStep(1, 8), graphs.Decode(1).Following()}
 
-// outcomes runs each of the shapes several times, alternately eagerly and by a graph, with the kernels in fatbin,
+// outcomes runs each of the shapes several times, alternately eagerly and by a graph, with these kernels,
 // and returns each step's outcome: with lookup as drafter, then with an EAGLE-3 head, then, with choose, with experts.
 // serial launches each kernel after the one before it has ended.
-func outcomes(t *testing.T, fatbin []byte, serial, choose bool, times int) (all [][]byte) {
+func outcomes(t *testing.T, images gpu.Images, serial, choose bool, times int) (all [][]byte) {
 	for _, drafter := range []DraftKind{DraftLookup, DraftModel} {
-		all = append(all, outcomesWith(t, fatbin, serial, times, drafter, nil)...)
+		all = append(all, outcomesWith(t, images, serial, times, drafter, nil)...)
 	}
 	if !choose {
 		return all
 	}
 	experts := model.Experts{Count: 16, Used: 4, Inner: 64, Normalise: true}
-	return append(all, outcomesWith(t, fatbin, serial, times, DraftLookup, &experts)...)
+	return append(all, outcomesWith(t, images, serial, times, DraftLookup, &experts)...)
 }
 
-func outcomesWith(t *testing.T, fatbin []byte, serial bool, times int, drafter DraftKind,
+func outcomesWith(t *testing.T, images gpu.Images, serial bool, times int, drafter DraftKind,
 	experts *model.Experts) (all [][]byte) {
 	t.Helper()
-	d, err := gpu.New(0, fatbin)
+	d, err := gpu.New(0, images)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,14 +89,14 @@ func outcomesWith(t *testing.T, fatbin []byte, serial bool, times int, drafter D
 	return all
 }
 
-// kernelsOf reads the fatbin of this name that make late-kernels built.
-func kernelsOf(t *testing.T, name string) []byte {
+// kernelsOf returns the kernels of this name that make late-kernels built.
+func kernelsOf(t *testing.T, name string) *cuda.Images {
 	t.Helper()
-	fatbin, err := os.ReadFile("../../../.build/cuda/" + name + "/kernels.fatbin")
+	images, err := cuda.OpenImages(os.DirFS("../../../.build/cuda/" + name + "/images"))
 	if err != nil {
 		t.Fatalf("this test needs the kernels of make late-kernels: %v", err)
 	}
-	return fatbin
+	return images
 }
 
 // differing returns the number of outcomes that differ from want.
@@ -114,8 +114,8 @@ func differing(got, want [][]byte) (n int) {
 // would read addresses from a choice that nobody has made, so they are left out there.
 func TestGPUDependentLaunchWaits(t *testing.T) {
 	const times = 6
-	want := outcomes(t, cuda.Fatbin, true, true, times)
-	if n := differing(outcomes(t, cuda.Fatbin, false, true, times), want); n > 0 {
+	want := outcomes(t, cuda.Kernels, true, true, times)
+	if n := differing(outcomes(t, cuda.Kernels, false, true, times), want); n > 0 {
 		t.Errorf("%d of %d steps differ with dependent launch", n, len(want))
 	}
 	late := kernelsOf(t, "late")

@@ -12,7 +12,7 @@ import (
 
 // TestGPUCheckFindsOverruns does as TestCheckFindsOverruns with kernels on a GPU, in GEMMs of few rows and of many.
 func TestGPUCheckFindsOverruns(t *testing.T) {
-	d, err := gpu.New(0, cuda.Fatbin)
+	d, err := gpu.New(0, cuda.Kernels)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ func openGPUs(t *testing.T) *device.Ranks {
 	t.Helper()
 	var all []*gpu.Device
 	for number := range 2 {
-		d, err := gpu.New(number, cuda.Fatbin)
+		d, err := gpu.New(number, cuda.Kernels)
 		if errors.Is(err, device.ErrBadBuffer) {
 			t.Skip("this test wants two NVIDIA GPUs that can address each other's memory")
 		}

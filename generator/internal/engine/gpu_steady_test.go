@@ -90,7 +90,7 @@ func withoutLogprobs(seed uint64) Sampling {
 // captured first, and none later.
 func longContext(t *testing.T, kind DraftKind) *Engine {
 	t.Helper()
-	d, err := gpu.New(0, cuda.Fatbin)
+	d, err := gpu.New(0, cuda.Kernels)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,9 +41,9 @@ func likeGptOss(c *model.Config) {
 }
 
 // taggedEngine returns an engine of such a model with these kernels.
-func taggedEngine(t *testing.T, c model.Config, fatbin []byte) (*Engine, func()) {
+func taggedEngine(t *testing.T, c model.Config, images gpu.Images) (*Engine, func()) {
 	t.Helper()
-	d, err := gpu.New(0, fatbin)
+	d, err := gpu.New(0, images)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func taggedDiffer(t *testing.T, e *Engine, times int) (n int) {
 // over poisoned memory, between passes of other keys, and while the number of the pass wraps around.
 func TestGPUTaggedPassesHaveTheBitsOfOthers(t *testing.T) {
 	for i, c := range taggedConfigs() {
-		e, done := taggedEngine(t, c, cuda.Fatbin)
+		e, done := taggedEngine(t, c, cuda.Kernels)
 		if n := taggedDiffer(t, e, 100); n > 0 {
 			t.Errorf("model %d: %d comparisons differ", i, n)
 		}

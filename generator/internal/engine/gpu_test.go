@@ -20,7 +20,7 @@ import (
 // openGPU opens the first GPU until the test ends.
 func openGPU(t *testing.T) *gpu.Device {
 	t.Helper()
-	d, err := gpu.New(0, cuda.Fatbin)
+	d, err := gpu.New(0, cuda.Kernels)
 	if err != nil {
 		t.Fatal(err)
 	}

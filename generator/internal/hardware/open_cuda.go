@@ -114,7 +114,7 @@ func open(o config.Options, watch func() []*gpuMemory) (Hardware, error) {
 
 // openGPU opens one GPU.
 func openGPU(number int) (*gpu.Device, error) {
-	d, err := gpu.New(number, cuda.Fatbin)
+	d, err := gpu.New(number, cuda.Kernels)
 	if errors.Is(err, device.ErrBadBuffer) {
 		return nil, config.Refuse(config.ErrConfig, "GPU %d: %w: %w", number, config.ErrNoGPU, err)
 	}
@@ -124,9 +124,8 @@ func openGPU(number int) (*gpu.Device, error) {
 	return d, err
 }
 
-// laterOverhead is the bytes that the driver takes later, for streams, events and first
-// launches.
-const laterOverhead = 32 << 20
+// laterOverhead is the bytes that the driver takes later, for a model's kernels, streams, events and first launches.
+const laterOverhead = 48 << 20
 
 // setUp is the time that a start waits for a machine that sets up its GPUs.
 var setUp = Retry{Limit: time.Minute, Pause: time.Second}

@@ -8,7 +8,7 @@ import (
 
 	"reel.internal/reel/generator/internal/model"
 	"reel.internal/reel/kernels"
-	fatbin "reel.internal/reel/kernels/cuda"
+	images "reel.internal/reel/kernels/cuda"
 	gpu "reel.internal/reel/kernels/device/cuda"
 )
 
@@ -56,7 +56,7 @@ func TestGPUEmbeddingsEqualSentenceTransformers(t *testing.T) {
 // openGPU opens the first GPU until the test ends.
 func openGPU(t *testing.T) *gpu.Device {
 	t.Helper()
-	d, err := gpu.New(0, fatbin.Fatbin)
+	d, err := gpu.New(0, images.Kernels)
 	if err != nil {
 		t.Fatalf("this test wants an NVIDIA GPU: %v", err)
 	}

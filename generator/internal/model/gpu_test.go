@@ -47,7 +47,7 @@ func onGPU(t *testing.T, files fs.FS) *gpuRunner {
 	r.must(err)
 	checkpoint, err := weights.Open(files)
 	r.must(err)
-	r.dev, err = gpu.New(0, cuda.Fatbin)
+	r.dev, err = gpu.New(0, cuda.Kernels)
 	r.must(err)
 	r.m, err = model.Load(r.dev, c, checkpoint, func(float64) {})
 	r.must(err)

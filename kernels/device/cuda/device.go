@@ -19,13 +19,12 @@ import (
 	"reel.internal/reel/kernels/device"
 )
 
-// Device is one GPU: its context, its module of kernels and its memory. Any goroutine
+// Device is one GPU: its context, its kernels and its memory. Any goroutine
 // may call it. The engine, the roller and the pinning of the host tier do, each on its own thread.
 type Device struct {
 	number     uint32 // of this device, in its buffers
 	gpu        cu.Device
 	context    cu.CUContext
-	module     cu.Module
 	sms        int
 	capability [2]int                // compute capability: major, minor
 	lost       atomic.Pointer[error] // ErrSticky with its cause, once the device is lost
@@ -35,6 +34,8 @@ type Device struct {
 	peers      []*Device   // the ranks of one device, this one among them; nil: it is no rank
 
 	mu        sync.Mutex
+	images    Images
+	modules   map[string]cu.Module // by image: those that are loaded
 	functions map[string]*function
 	memory    atomic.Pointer[[]allocation] // by Buffer id; copied on write
 	free      []uint32                     // ids of freed buffers
@@ -52,8 +53,19 @@ type allocation struct {
 
 var devices atomic.Uint32
 
-// New opens GPU number gpu and loads fatbin, the module of all kernels. Close frees it.
-func New(gpu int, fatbin []byte) (*Device, error) {
+// Images are all kernels, in images that the driver loads. Each is loaded when a kernel of it is first asked for.
+type Images interface {
+	// Image returns the name of the image that has this kernel, "" if none has.
+	Image(kernel string) string
+	// Read returns an image in the format of cuModuleLoadFatBinary.
+	Read(image string) ([]byte, error)
+}
+
+// anyKernel is in the image that every model needs.
+const anyKernel = "reel_fill"
+
+// New opens GPU number gpu and loads the kernels in images that every model needs. Close frees it.
+func New(gpu int, images Images) (*Device, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := Init(); err != nil {
@@ -64,27 +76,28 @@ func New(gpu int, fatbin []byte) (*Device, error) {
 		return nil, fmt.Errorf("cuda: GPU %d is not there, %d are: %w", gpu, n, device.ErrBadBuffer)
 	}
 	// Host devices are numbered upwards from 1, GPUs downwards from the top.
-	d := &Device{number: ^devices.Add(1), gpu: cu.Device(gpu), functions: map[string]*function{}}
+	d := &Device{number: ^devices.Add(1), gpu: cu.Device(gpu), images: images, modules: map[string]cu.Module{},
+		functions: map[string]*function{}}
 	d.memory.Store(&[]allocation{{}})
 	if d.context, err = d.gpu.MakeContext(cu.SchedAuto); err != nil {
 		return nil, d.wrapped("context", err)
 	}
-	if err := d.load(fatbin); err != nil {
+	if err := d.open(); err != nil {
 		// A later try makes a new context.
 		return nil, errors.Join(err, d.wrapped("destroy context", d.context.Destroy()))
 	}
 	return d, nil
 }
 
-// load reads the GPU's properties and loads the kernels into the current context.
-func (d *Device) load(fatbin []byte) (err error) {
+// open reads the GPU's properties and loads the first kernels into the current context.
+func (d *Device) open() (err error) {
 	if d.sms, err = d.gpu.Attribute(cu.MultiprocessorCount); err != nil {
 		return d.wrapped("multiprocessors", err)
 	}
 	if d.capability[0], d.capability[1], err = d.gpu.ComputeCapability(); err != nil {
 		return d.wrapped("compute capability", err)
 	}
-	d.module, err = d.loadModule(fatbin)
+	_, err = d.moduleOf(anyKernel)
 	return err
 }
 

@@ -3,6 +3,8 @@
 package cuda
 
 import (
+	"fmt"
+
 	"gorgonia.org/cu"
 
 	"reel.internal/reel/kernels/device"
@@ -28,8 +30,11 @@ func (d *Device) function(name string, g Grid) (cu.Function, error) {
 	f, ok := d.functions[name]
 	if !ok {
 		f = &function{shared: defaultShared}
-		err := d.do(device.CallQuery, "kernel "+name, func() (err error) {
-			f.Function, err = d.module.Function(name)
+		err := d.do(device.CallQuery, "kernel "+name, func() error {
+			module, err := d.moduleOf(name)
+			if err == nil {
+				f.Function, err = module.Function(name)
+			}
 			return err
 		})
 		if err != nil {
@@ -38,6 +43,27 @@ func (d *Device) function(name string, g Grid) (cu.Function, error) {
 		d.functions[name] = f
 	}
 	return f.Function, d.prepare(f, g)
+}
+
+// moduleOf returns the module that has this kernel, and loads it first if it has to. Passes run op by op before anyone is
+// served, so a step finds the modules of its kernels loaded. The caller holds d.mu, or is alone.
+func (d *Device) moduleOf(kernel string) (cu.Module, error) {
+	image := d.images.Image(kernel)
+	if image == "" {
+		return cu.Module{}, fmt.Errorf("cuda: no image has the kernel %s", kernel)
+	}
+	if m, ok := d.modules[image]; ok {
+		return m, nil
+	}
+	data, err := d.images.Read(image)
+	if err != nil {
+		return cu.Module{}, err
+	}
+	m, err := d.loadModule(data)
+	if err == nil {
+		d.modules[image] = m
+	}
+	return m, err
 }
 
 // prepare sets the attributes that launches of f on g need and that no launch has set before.

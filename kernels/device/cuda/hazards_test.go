@@ -21,7 +21,7 @@ import (
 // open opens GPU 0 until the test ends.
 func open(t *testing.T) *Device {
 	t.Helper()
-	d, err := New(0, cuda.Fatbin)
+	d, err := New(0, cuda.Kernels)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestAnotherContextIsCurrent(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	d := open(t)
 	s := newStream(t, d)
-	other, err := New(0, cuda.Fatbin)
+	other, err := New(0, cuda.Kernels)
 	must(t, err)
 	must(t, cu.SetCurrentContext(other.context))
 	guarded := alloc(t, d, 8)
