@@ -57,6 +57,9 @@ template <int SIZE, int AT, int ROWS, int WEIGHTS> struct StageRing : Ring<SIZE>
 	using typename Ring<SIZE>::Cursor;
 	static constexpr bool RELEASES_EARLY = false; // a stage: after the first step of the next one, and not the third
 
+	// release_weights frees the weights of the stage at c, if they are not freed with its activations.
+	__device__ __forceinline__ void release_weights(const Cursor &) const {}
+
 	__device__ __forceinline__ uint32_t rows(const Cursor &c) const { return this->shared + AT + c.at * ROWS; }
 	__device__ __forceinline__ uint32_t weights(const Cursor &c) const {
 		return this->shared + AT + SIZE * ROWS + c.at * WEIGHTS;
@@ -129,6 +132,7 @@ __device__ __forceinline__ void multiply_elements(
 			wgmma_fence();
 			wgmma<D, N>(sum, v[j], stages.descriptor(c, j));
 			wgmma_commit();
+			if (j == BLOCK_STEPS - 1) stages.release_weights(c); // they are in registers
 			if (Stages::RELEASES_EARLY && j == 0)
 				wgmma_wait<1>();
 			else
