@@ -53,7 +53,7 @@ type Loader struct {
 	more   sync.Cond // todo has grown, or ended is set
 	todo   []reading // in the order of the weights
 	ended  bool      // nothing will be added to todo
-	failed error     // the first failure of a reader, until Close returns it
+	failed error     // the first failure to read, send or pack, or Cancel's reason, until Close returns it
 }
 
 // part is staging memory for one part of a weight.

@@ -6,6 +6,8 @@
 # image_of returns the image of a kernel: that of its format, of its attention's head size, or
 # of experts, or the common one, which every model needs.
 function image_of(kernel) {
+	# Quantised weights too are multiplied with activations that are rounded to float16.
+	if (kernel ~ /^reel_round_/) return "common"
 	if (match(kernel, /_(q[0-9]_[0-9k]|iq4_xs|mxfp4|f8|g4_[0-9]+)(_|$)/)) {
 		image = substr(kernel, RSTART + 1, RLENGTH - 1)
 		sub(/_$/, "", image)
@@ -21,7 +23,11 @@ function image_of(kernel) {
 	return "common"
 }
 
-# What comes before the first kernel is declared for all.
+# What comes before the first kernel is declared for all. A variable or function would be another one in each image.
+!started && /^(\.visible |\.weak |\.extern )?\.(global|func|entry) / && !/^\.visible \.entry / {
+	print FILENAME ":" FNR ": each image would have its own: " $0 >"/dev/stderr"
+	exit 1
+}
 !started && !/^\.visible \.entry / {
 	if (!/^\t\/\/ \.globl/) preamble = preamble $0 "\n"
 	next

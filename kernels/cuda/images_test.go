@@ -39,6 +39,8 @@ func TestImagesSplit(t *testing.T) {
 		"reel_attend_prefill_any":      "common",
 		"reel_head_f16_gemv":           "f16",
 		"reel_expert_down_f16_one":     "f16",
+		"reel_round_f16":               "common",
+		"reel_round_places_f16":        "common",
 		"reel_expert_down_bf16_one":    "experts",
 		"reel_route1_1024":             "experts",
 		"reel_attend_128_two_deferred": "attend_128",
@@ -78,8 +80,11 @@ func TestImagesSplit(t *testing.T) {
 	}
 }
 
-// What stands between kernels would be missing in some image.
+// What stands between kernels would be missing in some image, and a variable before them would be another one in each.
 func TestImagesSplitRefuses(t *testing.T) {
+	if _, err := split(t, ".global .align 4 .u32 early;\n"+ptx("reel_a")); err == nil {
+		t.Error("a variable before the kernels is taken")
+	}
 	for _, between := range []string{".global .align 4 .u32 late;\n", ".func f()\n{\n\tret;\n}\n"} {
 		if _, err := split(t, ptx("reel_a")+between+".visible .entry reel_b(\n)\n{\n}\n"); err == nil {
 			t.Errorf("%q between kernels is taken", between)

@@ -17,7 +17,7 @@ import (
 	"reel.internal/reel/kernels/device/cuda"
 )
 
-// gpu is GPU 0 with all kernels loaded. All tests share it.
+// gpu is GPU 0. All tests share it.
 var gpu = sync.OnceValues(func() (*cuda.Device, error) { return cuda.New(0, images.Kernels) })
 
 // both is a host and a GPU with the same inputs. Index 0 is the host, 1 the GPU.

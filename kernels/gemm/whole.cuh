@@ -26,8 +26,8 @@ template <class Op, class D, int T, int STAGES_> struct Whole {
 	static constexpr int SCALES = 256, TOKEN_INFO = SCALES + T * 4, SUMS = (TOKEN_INFO + sizeof(TokenInfo) * T + 127) / 128 * 128;
 	static constexpr int RING = (SUMS + T * PITCH * 4 + 1023) / 1024 * 1024, BYTES = RING + STAGES * (ROWS + WEIGHTS);
 	static_assert(BYTES <= 227 * 1024);
-	// Only a stage's weights come from both blocks, so that both free them, by barriers of their own: as soon as they are
-	// in registers. `empty` is that of the activations.
+	// Both blocks copy a stage's weights, so both free them, as soon as they are in registers, by empty_weights. Its
+	// activations come from this block alone, which frees them by empty.
 	struct Stages : StageRing<STAGES, RING, ROWS, WEIGHTS> {
 		using Cursor = RingCursor<STAGES>;
 		static constexpr bool RELEASES_EARLY = true;

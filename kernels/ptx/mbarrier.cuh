@@ -6,8 +6,8 @@
 // fence_reads comes between a thread's ordinary loads from shared memory and the arrival that lets a bulk copy write there.
 // An arrival alone does not order them: it may be counted while loads before it still wait for the SM's load unit, and if
 // that is busy for as long as a copy takes, the copy overwrites what they are to read (notes/rings.md). Loads whose values
-// are known to have come, as those that a finished wgmma took, need no fence. A test removes it (-DREEL_NO_READ_FENCE)
-// and must notice.
+// are known to have come need no fence: a wgmma is issued once the registers that it reads have theirs. A test removes
+// the fence (-DREEL_NO_READ_FENCE) and must notice.
 __device__ __forceinline__ void fence_reads() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL) && !defined(REEL_NO_READ_FENCE)
 	asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -81,7 +81,7 @@ func TestGPUBusyAtBoot(t *testing.T) {
 	}
 }
 
-// contextBytes returns the memory of a context with our kernels.
+// contextBytes returns the memory of a context with the kernels that every model needs.
 func contextBytes(t *testing.T) int64 {
 	t.Helper()
 	var free [2]int64

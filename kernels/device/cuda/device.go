@@ -64,7 +64,8 @@ type Images interface {
 // anyKernel is in the image that every model needs.
 const anyKernel = "reel_fill"
 
-// New opens GPU number gpu and loads the kernels in images that every model needs. Close frees it.
+// New opens GPU number gpu and loads the image that every model needs. Others are loaded with the first launch of one of
+// their kernels. Close frees all.
 func New(gpu int, images Images) (*Device, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -98,7 +99,7 @@ func (d *Device) open() (err error) {
 		return d.wrapped("compute capability", err)
 	}
 	_, err = d.moduleOf(anyKernel)
-	return err
+	return d.wrapped("kernels", err)
 }
 
 // Name returns "cuda".

@@ -218,16 +218,16 @@ func (d *Device) failure(name string, r C.CUresult) error {
 	return err
 }
 
-// wrapped is failure for an error of package cu.
+// wrapped is failure for an error of package cu. It wraps any other error as it is.
 func (d *Device) wrapped(name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var result C.CUresult = C.CUDA_ERROR_UNKNOWN
-	if n, ok := resultNumber(err); ok {
-		result = C.CUresult(n)
+	n, ok := resultNumber(err)
+	if !ok {
+		return fmt.Errorf("cuda: %s: %w", name, err)
 	}
-	return d.failure(name, result)
+	return d.failure(name, C.CUresult(n))
 }
 
 // Init starts the driver. Later calls do nothing, and failed ones may be repeated. Errors: [device.ErrBusy] while the

@@ -50,7 +50,7 @@ func (d *Device) function(name string, g Grid) (cu.Function, error) {
 func (d *Device) moduleOf(kernel string) (cu.Module, error) {
 	image := d.images.Image(kernel)
 	if image == "" {
-		return cu.Module{}, fmt.Errorf("cuda: no image has the kernel %s", kernel)
+		return cu.Module{}, fmt.Errorf("no image has the kernel %s", kernel)
 	}
 	if m, ok := d.modules[image]; ok {
 		return m, nil

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"gorgonia.org/cu"
@@ -33,6 +34,37 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// unreadable are images of which one cannot be read.
+type unreadable struct {
+	Images
+	image string
+	err   error
+}
+
+func (u unreadable) Read(image string) ([]byte, error) {
+	if image == u.image {
+		return nil, u.err
+	}
+	return u.Images.Read(image)
+}
+
+// A kernel whose image cannot be read, or that is in none, is an error that says so, and the device goes on.
+func TestKernelsWithoutAnImage(t *testing.T) {
+	cause := errors.New("planted")
+	d, err := New(0, unreadable{cuda.Kernels, cuda.Kernels.Image("reel_pack_q4_k"), cause})
+	must(t, err)
+	t.Cleanup(func() { must(t, d.Close()) })
+	if _, err := d.function("reel_pack_q4_k", Grid{}); !errors.Is(err, cause) || !strings.Contains(err.Error(), "reel_pack_q4_k") {
+		t.Errorf("an image that cannot be read gives %v", err)
+	}
+	if _, err := d.function("reel_nothing", Grid{}); err == nil || !strings.Contains(err.Error(), "no image has the kernel reel_nothing") {
+		t.Errorf("a kernel without an image gives %v", err)
+	}
+	if _, err := d.function("reel_pack_q8_0", Grid{}); err != nil {
+		t.Errorf("and then %v", err)
 	}
 }
 
