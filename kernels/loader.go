@@ -136,7 +136,7 @@ func (l *Loader) packed(t DType, rows, cols int, sources ...RowSource) (Weight, 
 	if err != nil {
 		return Weight{}, err
 	}
-	if p.Dst, err = l.packer.Alloc(p.packed().bytes()); err != nil {
+	if p.Dst, err = l.packer.Uncleared(p.packed().bytes()); err != nil { // packing writes all of it
 		return Weight{}, err
 	}
 	if err = l.pack(p, sources); err != nil || l.failure() != nil {
