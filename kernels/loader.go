@@ -16,6 +16,7 @@ const (
 	stagingPart    = 4 << 20 // bytes of a part; parts are larger for weights of which 16 rows are
 	stagingReaders = 12
 	stagingDepth   = stagingReaders + 2 // parts: the GPU packs some while others are read
+	stagingStreams = 3                  // parts take turns, so that one is copied while another is packed
 
 	// StagingBytes is the device memory of a [Loader] beside the weights.
 	StagingBytes = stagingDepth * stagingPart
@@ -38,8 +39,9 @@ type Loader struct {
 	packer device.Device // nil if the device reads weights as they are
 	ranks  int           // of the device
 
-	size    int64      // bytes of a part; 0 before the first weight
-	parts   []*part    // all of them
+	size    int64   // bytes of a part; 0 before the first weight
+	parts   []*part // all of them
+	streams []device.Stream
 	free    chan *part // for readers
 	filled  chan *part // for the sender
 	sent    chan *part // for the collector
@@ -61,9 +63,9 @@ type part struct {
 	pinned device.Buffer
 	mapped *device.Mapped
 	raw    device.Buffer // on the device
-	stream device.Stream
-	done   device.Event // the part's last content is packed
-	holds  reading      // what a reader has read last
+	stream device.Stream // which other parts use too
+	done   device.Event  // the part's last content is packed
+	holds  reading       // what a reader has read last
 }
 
 // reading is a request to read and pack a part of a weight.
@@ -302,10 +304,17 @@ func (l *Loader) Start() {
 
 // openParts allocates the parts, at once: making the pages of pinned memory takes most of the time.
 func (l *Loader) openParts() error {
+	for range stagingStreams { // each takes the driver a millisecond
+		s, err := l.packer.NewStream()
+		if err != nil {
+			return err
+		}
+		l.streams = append(l.streams, s)
+	}
 	var all sync.WaitGroup
 	errs := make([]error, l.depth)
 	for i := range errs {
-		p := &part{}
+		p := &part{stream: l.streams[i%stagingStreams]}
 		l.parts = append(l.parts, p)
 		all.Go(func() {
 			if errs[i] = p.open(l.packer, l.size, l.ranks); errs[i] == nil {
@@ -318,9 +327,6 @@ func (l *Loader) openParts() error {
 }
 
 func (p *part) open(d device.Device, bytes int64, ranks int) (err error) {
-	if p.stream, err = d.NewStream(); err != nil {
-		return err
-	}
 	if p.done, err = d.NewEvent(); err != nil {
 		return err
 	}
@@ -345,13 +351,16 @@ func (l *Loader) Close() error {
 	}
 	l.started = false
 	releases := []func() error{l.failure}
+	for _, s := range l.streams {
+		releases = append(releases, s.Synchronize, s.Destroy)
+	}
 	for _, p := range l.parts {
 		releases = append(releases, p.releases(l.packer)...)
 	}
 	err := device.GiveBack(releases...)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.todo, l.parts, l.failed = nil, nil, nil
+	l.todo, l.parts, l.streams, l.failed = nil, nil, nil, nil
 	return err
 }
 
@@ -365,9 +374,6 @@ func (l *Loader) end() {
 
 // releases returns functions that free p, which may be allocated in part.
 func (p *part) releases(d device.Device) (all []func() error) {
-	if p.stream != nil {
-		all = append(all, p.stream.Synchronize, p.stream.Destroy)
-	}
 	if p.done != nil {
 		all = append(all, p.done.Destroy)
 	}
