@@ -6,8 +6,10 @@ import (
 	"bytes"
 	"errors"
 	"testing"
+	"time"
 
 	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
 )
 
@@ -27,13 +29,26 @@ func TestGPUBeginLoad(t *testing.T) {
 		}
 		return raw
 	}
+	s, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Destroy() }()
+	poison := func(b device.Buffer) []byte {
+		if err := errors.Join(s.Launch(kernels.Fill{Data: b, Value: kernels.Poison}), s.Synchronize()); err != nil {
+			t.Fatal(err)
+		}
+		return content(b)
+	}
 	want, reason := content(whole.Weights()), errors.New("not wanted")
 	for _, cancelled := range []bool{false, true} {
 		l, err := model.BeginLoad(d, c, w, func(float64) {})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := content(l.Model.Weights()); !bytes.Equal(got, make([]byte, len(got))) {
+		// What was read before would now be lost, and missing after Wait.
+		poisoned := poison(l.Model.Weights())
+		if time.Sleep(10 * time.Millisecond); !bytes.Equal(content(l.Model.Weights()), poisoned) {
 			t.Error("weights are read before Start")
 		}
 		if cancelled {
