@@ -63,7 +63,7 @@ type part struct {
 	pinned device.Buffer
 	mapped *device.Mapped
 	raw    device.Buffer // on the device
-	stream device.Stream // which other parts use too
+	stream device.Stream // shared with other parts
 	done   device.Event  // the part's last content is packed
 	holds  reading       // what a reader has read last
 }

@@ -13,11 +13,12 @@ var embedded embed.FS
 // Kernels are all kernels of kernels/*.cu. `make cuda` writes the files.
 var Kernels = func() *Images {
 	files, err := fs.Sub(embedded, "images")
-	if err == nil {
-		var m *Images
-		if m, err = OpenImages(files); err == nil {
-			return m
-		}
+	if err != nil {
+		panic(err)
 	}
-	panic(err) // the build embeds the index
+	m, err := OpenImages(files)
+	if err != nil {
+		panic(err) // the build embeds the index
+	}
+	return m
 }()

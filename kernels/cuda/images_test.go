@@ -33,7 +33,7 @@ func split(t *testing.T, text string) (fs.FS, error) {
 	return os.DirFS(folder), err
 }
 
-// A kernel goes to the image that its name says, with what is declared for all.
+// Each kernel is in the image that its name says, and each image has what is declared before the first kernel.
 func TestImagesSplit(t *testing.T) {
 	images := map[string]string{
 		"reel_fill":                    "common",

@@ -26,21 +26,16 @@ template <class Op, class D, int T, int STAGES_> struct Whole {
 	static constexpr int SCALES = 256, TOKEN_INFO = SCALES + T * 4, SUMS = (TOKEN_INFO + sizeof(TokenInfo) * T + 127) / 128 * 128;
 	static constexpr int RING = (SUMS + T * PITCH * 4 + 1023) / 1024 * 1024, BYTES = RING + STAGES * (ROWS + WEIGHTS);
 	static_assert(BYTES <= 227 * 1024);
-	// Both blocks copy a stage's weights, so both free them, as soon as they are in registers, by empty_weights. Its
-	// activations come from this block alone, which frees them by empty.
+	// Both blocks copy a stage's weights, so both free them, as soon as they are in registers, by barriers of their own.
+	// Its activations come from this block alone, which frees them by the stage's.
 	struct Stages : StageRing<STAGES, RING, ROWS, WEIGHTS> {
 		using Cursor = RingCursor<STAGES>;
 		static constexpr bool RELEASES_EARLY = true;
 
-		__device__ __forceinline__ uint32_t empty_weights(int s) const { return this->full(STAGES + 1 + s); }
-		__device__ __forceinline__ void take_weights(const Cursor &c, int &taken) const {
-			if (taken < STAGES)
-				taken++;
-			else
-				mbarrier_wait(empty_weights(c.at), c.phase ^ 1);
-		}
+		// of_weights is the ring of weights alone, whose full stages are the whole ring's.
+		__device__ __forceinline__ Ring<STAGES, STAGES + 1> of_weights() const { return {this->shared}; }
 		__device__ __forceinline__ void release_weights(const Cursor &c) const {
-			mbarrier_arrive_in_pair_if(true, empty_weights(c.at));
+			mbarrier_arrive_in_pair_if(true, of_weights().empty(c.at));
 		}
 	};
 	using Cursor = typename Stages::Cursor;
@@ -68,7 +63,7 @@ template <class Op, class D, int T, int STAGES_> struct Whole {
 			for (int i = 0; i < STAGES; i++) {
 				mbarrier_init(stages.full(i), 1 + WARP_ARRIVALS);
 				mbarrier_init(stages.empty(i), CONSUMERS / 32 * WARP_ARRIVALS);
-				mbarrier_init(stages.empty_weights(i), CONSUMERS / 32 * 2);
+				mbarrier_init(stages.of_weights().empty(i), CONSUMERS / 32 * 2);
 			}
 			mbarrier_init(stored(), CONSUMERS / 32 * WARP_ARRIVALS);
 			mbarrier_init(finished(), FINISHERS / 32 * WARP_ARRIVALS);
@@ -156,7 +151,7 @@ template <class Op, class D, int T, int STAGES_> struct Whole {
 			int k = first_k_block(w);
 #pragma unroll 1
 			for (int p = 0; p < plan.kBlocks; p++, c.next()) {
-				stages.take_weights(c, taken);
+				stages.of_weights().take(c, taken);
 				const int bytes = min(BLOCK_STEPS, in.cols / MMA_K - k * BLOCK_STEPS) * 512;
 				if (bytes < TILE_BLOCK_BYTES) zero_missing<WEIGHTS>(stages.weights(c), bytes, lane);
 				if (elect_one()) {
