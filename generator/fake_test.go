@@ -50,6 +50,7 @@ func (e *fakeEngine) finish(f engine.Finish) {
 
 func (e *fakeEngine) Cancel(engine.Handle)        { e.finish(engine.Finish{Reason: protocol.FinishCancelled}) }
 func (e *fakeEngine) Expect()                     {}
+func (e *fakeEngine) EndExpect()                  {}
 func (e *fakeEngine) Reread(engine.User, []int32) {}
 func (e *fakeEngine) Stats() engine.Stats         { return engine.Stats{} }
 func (e *fakeEngine) Cached(engine.User, bool) (protocol.Cached, error) {

@@ -36,6 +36,7 @@ type Options struct {
 	// Gap is as in [scheduler.Options]. With one, the second step in flight is formed as late as it may be.
 	Gap        time.Duration
 	lead       time.Duration // in tests, in place of the constant of late.go; 0: that
+	gather     time.Duration // in tests, in place of gatherTime; 0: that
 	PageTokens int           // tokens a KV page holds
 	Pages      int           // KV pages
 	// ReservePages is the number of KV pages kept with each slot of the reserve.
@@ -207,6 +208,7 @@ func (e *Engine) Submit(r *Request) (Handle, error) {
 	s.handle = e.handles
 	e.tally(r.User, 1, 0)
 	e.rereads.submitted(r)
+	e.wakeup.arrived.Add(int64(len(r.Tokens)))
 	e.inbox = append(e.inbox, command{kind: submit, handle: e.handles, sequence: s})
 	e.wakeup.signal()
 	return e.handles, nil

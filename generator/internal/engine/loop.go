@@ -84,9 +84,9 @@ func (e *Engine) loop() error {
 	for {
 		e.awaitMasks(e.awaited.patience())
 		e.awaitTurn()
-		commands, stop, err := e.takeCommands()
-		if err = e.apply(commands, err); err == nil {
-			err = e.finishCopies()
+		stop, err := e.obey()
+		if err == nil && !stop && e.gather() {
+			stop, err = e.obey()
 		}
 		if err != nil || stop {
 			return err
@@ -95,6 +95,15 @@ func (e *Engine) loop() error {
 			return err
 		}
 	}
+}
+
+// obey applies the commands that have come and ends copies that are done. It reports whether the engine is to stop.
+func (e *Engine) obey() (stop bool, err error) {
+	commands, stop, err := e.takeCommands()
+	if err = e.apply(commands, err); err != nil {
+		return stop, err
+	}
+	return stop, e.finishCopies()
 }
 
 // finishCopies ends the copies that are done. After a failure it asks the device nothing more, since it may be lost.

@@ -38,6 +38,7 @@ type conn struct {
 	frames          protocol.FrameReader
 	reservation     reservation // of the frame in reception, then of its message
 	model           *Model      // nil until hello was answered by welcome
+	expects         Engine      // was told that this client's requests are being read; nil: none
 	hasReadDeadline bool
 	dispatching     bool // a decoded message is being handled
 
@@ -55,9 +56,9 @@ func newConn(s *Server, sock *net.UnixConn, p peer, number uint64) *conn {
 		writes:   newWriteQueue(sock, s.bounds.unsent, s.bounds.stallTimeout),
 		hangup:   make(chan struct{}),
 		closed:   make(chan struct{}),
-		in:       bufio.NewReader(sock),
 		requests: map[uint64]running{},
 	}
+	c.in = bufio.NewReader(newSocketReader(sock, c.endExpect))
 	c.writes.inline = newSocketWriter(sock)
 	c.frames = protocol.FrameReader{R: c.in, Budget: c}
 	c.reservation = reservation{
@@ -77,6 +78,7 @@ func (c *conn) serve() {
 		written <- err
 	}()
 	readErr := c.readFrames()
+	c.endExpect()
 	c.frames.Release()
 	c.awaitRequests(readErr)
 	c.cancelAll()

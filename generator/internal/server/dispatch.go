@@ -12,7 +12,7 @@ import (
 func (c *conn) handleFrame(body []byte) *protocol.Error {
 	received := time.Now()
 	if c.model != nil && mayGenerate(body) {
-		c.model.Engine.Expect() // wakes an idle engine while this goroutine decodes
+		c.expect() // wakes an idle engine while this goroutine decodes
 	}
 	msg, err := c.limits().DecodeRequest(body)
 	if isWork(msg) {

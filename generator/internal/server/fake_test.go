@@ -24,6 +24,7 @@ type fakeEngine struct {
 	stopped  bool
 	refuse   error // returned by Submit
 	submits  int
+	foreseen int // of these, while they were expected
 	canceled int
 	drops    int              // of the cache
 	scope    string           // of the cache
@@ -38,7 +39,8 @@ type fakeEngine struct {
 	rereads  []reread         // in order
 	embeds   bool             // it is a model's for embeddings
 	tokens   []int32          // of the last request
-	expected atomic.Int32
+	expected atomic.Int32     // calls of Expect
+	reading  atomic.Int32     // of these, without EndExpect
 	done     chan struct{}
 }
 
@@ -58,6 +60,9 @@ func (e *fakeEngine) Submit(r *engine.Request) (engine.Handle, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.submits++
+	if e.reading.Load() > 0 {
+		e.foreseen++
+	}
 	e.user, e.sampling, e.cache = r.User, r.Sampling, r.Cache
 	e.drafts, e.foretold, e.tokens = r.DraftTokens, r.Prediction, r.Tokens
 	if e.refuse != nil {
@@ -67,6 +72,13 @@ func (e *fakeEngine) Submit(r *engine.Request) (engine.Handle, error) {
 	e.live[e.last] = &fakeSequence{Request: r}
 	e.wake.Broadcast()
 	return e.last, nil
+}
+
+// foreseenSubmits returns how many requests came while they were expected.
+func (e *fakeEngine) foreseenSubmits() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.foreseen
 }
 
 // refuseNext lets Submit return err from now on.
@@ -152,7 +164,8 @@ func (e *fakeEngine) Reread(user engine.User, tokens []int32) {
 	e.rereads = append(e.rereads, reread{user, string(text)})
 }
 
-func (e *fakeEngine) Expect() { e.expected.Add(1) }
+func (e *fakeEngine) Expect()    { e.expected.Add(1); e.reading.Add(1) }
+func (e *fakeEngine) EndExpect() { e.reading.Add(-1) }
 
 // allow lets the engine run n more steps; negative: any number.
 func (e *fakeEngine) allow(n int) {

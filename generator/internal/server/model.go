@@ -14,8 +14,9 @@ type Engine interface {
 	// Submit takes a request. Its Sink gets tokens, then one Finish. Errors:
 	// engine.ErrBusy, engine.ErrDraining, engine.ErrTooLong.
 	Submit(*engine.Request) (engine.Handle, error)
-	// Expect wakes an idle engine: a request may come in a moment.
+	// Expect wakes an idle engine: a client's requests are being read, until EndExpect.
 	Expect()
+	EndExpect()
 	// Cancel ends a request early; its Sink still gets one Finish. It does nothing
 	// for a request that has ended.
 	Cancel(engine.Handle)

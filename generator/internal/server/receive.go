@@ -41,6 +41,22 @@ func (c *conn) readFrames() error {
 	return nil
 }
 
+// expect tells the engine that this client's requests are being read, until all that has come is handled.
+func (c *conn) expect() {
+	if c.expects == nil {
+		c.expects = c.model.Engine
+		c.expects.Expect()
+	}
+}
+
+// endExpect tells it that they were read: the reader is about to wait for the client.
+func (c *conn) endExpect() {
+	if c.expects != nil {
+		c.expects.EndExpect()
+		c.expects = nil
+	}
+}
+
 // nextFrame waits for a frame and returns its body. A client may stay silent for ever
 // after welcome, but must finish a frame that it has begun.
 func (c *conn) nextFrame() ([]byte, error) {
