@@ -14,7 +14,8 @@ import (
 // ArrivalOptions describe what [MeasureArrivals] measures: completions that run while prompts arrive, and bursts of
 // requests.
 type ArrivalOptions struct {
-	Streams  int           // completions that run
+	Streams  int           // completions that run, each followed by another
+	Length   int           // tokens of each, of the first ones up to that; 0: 1,000, or what the context holds
 	Rate     float64       // prompts that arrive a second, at random times
 	Prompt   int           // their tokens
 	Output   int           // tokens of the completions of what arrives
@@ -115,18 +116,23 @@ func MeasureArrivals(
 	return report, nil
 }
 
-// streamPrompt is the number of tokens of a stream's prompt.
-const streamPrompt = 100
+const (
+	streamPrompt = 100  // tokens of a stream's prompt
+	streamLength = 1000 // of its completion, by default
+)
 
 func (o *ArrivalOptions) check(limits client.Limits) error {
-	longest := max(o.Prompt+o.Output, streamPrompt+1)
+	if o.Length == 0 {
+		o.Length = max(1, min(streamLength, limits.Context-streamPrompt))
+	}
+	longest := max(o.Prompt+o.Output, streamPrompt+o.Length)
 	for _, b := range o.Bursts {
 		longest = max(longest, b.Prompt+o.Output)
 	}
 	switch {
 	case o.Streams < 1 || o.Runs < 1 || !(o.Rate > 0) || o.Duration <= 0 || min(o.Warmup, o.Drain) < 0:
 		return fmt.Errorf("%w: give streams, runs, a rate and a duration, of more than 0", ErrOptions)
-	case min(o.Prompt, o.Output) < 1:
+	case min(o.Length, o.Prompt, o.Output) < 1:
 		return fmt.Errorf("%w: prompts and completions need a token", ErrOptions)
 	case longest > limits.Context:
 		return fmt.Errorf("%w: a prompt and its completion of up to %d tokens: the context holds %d", ErrOptions, longest,
@@ -161,7 +167,8 @@ func (a *arriving) streams(ctx context.Context, rate float64) (StreamsRow, error
 	var streams sync.WaitGroup
 	of := make([][]Completion, a.Streams)
 	for i := range of {
-		streams.Go(func() { of[i] = a.stream(running, end) })
+		first := max(1, a.Length*(i+1)/a.Streams)
+		streams.Go(func() { of[i] = a.stream(running, first, end) })
 	}
 	pause(ctx, time.Until(begin))
 	if rate > 0 {
@@ -179,10 +186,10 @@ func (a *arriving) streams(ctx context.Context, rate float64) (StreamsRow, error
 	return row, err
 }
 
-// stream makes completions as long as the context allows, one after the other, until end or until one fails.
-func (a *arriving) stream(ctx context.Context, end time.Time) (all []Completion) {
-	for ctx.Err() == nil && time.Now().Before(end) {
-		c := measure(ctx, a.target, a.work(streamPrompt, a.limits.Context-streamPrompt), time.Now())
+// stream makes completions, one after the other, until end or until one fails. The first one has a length of its own.
+func (a *arriving) stream(ctx context.Context, first int, end time.Time) (all []Completion) {
+	for length := first; ctx.Err() == nil && time.Now().Before(end); length = a.Length {
+		c := measure(ctx, a.target, a.work(streamPrompt, length), time.Now())
 		all = append(all, c)
 		if c.Err != nil {
 			break

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ type turns struct {
 	device  chan struct{} // who holds an element computes; nobody waits for a mutex in simulated time
 	busy    sync.Mutex
 	prompts int
+	lengths []int // of the streams' completions
 	fail    func(prompt int) error
 }
 
@@ -25,6 +27,12 @@ func (s *turns) add(n int) {
 	s.busy.Lock()
 	defer s.busy.Unlock()
 	s.prompts += n
+}
+
+func (s *turns) began(length int) {
+	s.busy.Lock()
+	defer s.busy.Unlock()
+	s.lengths = append(s.lengths, length)
 }
 
 func (s *turns) step() time.Duration {
@@ -42,7 +50,9 @@ func (s *turns) Complete(ctx context.Context, w Work, arrived func()) (Ended, er
 			return Ended{}, err
 		}
 	}
-	if len(w.Tokens) != streamPrompt {
+	if len(w.Tokens) == streamPrompt {
+		s.began(w.MaxTokens)
+	} else {
 		s.add(1)
 		s.device <- struct{}{}
 		pause(ctx, time.Duration(len(w.Tokens))*time.Millisecond)
@@ -61,7 +71,7 @@ func (s *turns) Complete(ctx context.Context, w Work, arrived func()) (Ended, er
 	return Ended{PromptTokens: len(w.Tokens), Tokens: w.MaxTokens}, nil
 }
 
-var someArrivals = ArrivalOptions{Streams: 4, Rate: 2, Prompt: 50, Output: 1, Duration: 20 * time.Second,
+var someArrivals = ArrivalOptions{Streams: 4, Length: 400, Rate: 2, Prompt: 50, Output: 1, Duration: 20 * time.Second,
 	Warmup: time.Second, Drain: time.Second, Bursts: []Burst{{8, 10}}, Runs: 3}
 
 // arrivalsOf measures s by simulated time.
@@ -75,9 +85,14 @@ func arrivalsOf(t *testing.T, s *turns, o ArrivalOptions) (report *Arrivals, err
 }
 
 func TestArrivals(t *testing.T) {
-	got, err := arrivalsOf(t, &turns{}, someArrivals)
+	s := &turns{}
+	got, err := arrivalsOf(t, s, someArrivals)
 	if err != nil {
 		t.Fatal(err)
+	}
+	slices.Sort(s.lengths[:4]) // they begin in any order
+	if begun := s.lengths[:5]; !slices.Equal(begun, []int{100, 200, 300, 400, 400}) {
+		t.Errorf("the streams began with completions of %d tokens", begun)
 	}
 	alone, beside, burst := got.Streams[0], got.Streams[1], got.Bursts[0]
 	if !near(alone.ITL.P50, 1, 0.01) || !near(alone.ITL.Max, 1, 0.01) || alone.TTFT.Samples != 0 {
@@ -131,6 +146,7 @@ func TestArrivalsOutOfBounds(t *testing.T) {
 		"streams":          func(o *ArrivalOptions) { o.Streams = 0 },
 		"a rate":           func(o *ArrivalOptions) { o.Rate = 0 },
 		"need a token":     func(o *ArrivalOptions) { o.Output = 0 },
+		"of up to 513":     func(o *ArrivalOptions) { o.Length = 413 },
 		"of up to 601":     func(o *ArrivalOptions) { o.Prompt = 600 },
 		"the context hold": func(o *ArrivalOptions) { o.Bursts[0].Prompt = 600 },
 	} {

@@ -27,9 +27,10 @@ func arrivalsCommand() *cobra.Command {
 		Short: "Measure what prompts that arrive cost running streams, and bursts of prompts",
 		Long: `Measure what prompts that arrive cost running streams, and bursts of prompts.
 
---streams completions run, first alone, then while prompts of --prompt-tokens
-arrive --rate times a second, at random times (Poisson). The result is the time
-between the streams' tokens, and the time to the first token of what arrives.
+--streams completions of --stream-tokens run, each followed by another, first alone,
+then while prompts of --prompt-tokens arrive --rate times a second, at random times
+(Poisson). The result is the time between the streams' tokens, and the time to the
+first token of what arrives.
 
 A burst (--burst 64x16) is a number of requests that are sent at once; the result is
 the time to their first tokens.`,
@@ -60,6 +61,7 @@ the time to their first tokens.`,
 
 func (o *arrivalFlags) flags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.Streams, "streams", 16, "completions that `run`")
+	flags.IntVar(&o.Length, "stream-tokens", 0, "`length` of each (default 1000, or what the context holds)")
 	flags.Float64Var(&o.Rate, "rate", 2, "`prompts` that arrive a second")
 	flags.IntVar(&o.Prompt, "prompt-tokens", 2000, "`length` of each")
 	flags.IntVar(&o.Output, "output-tokens", 8, "`length` of the completions of what arrives, and of bursts")

@@ -100,6 +100,7 @@ type Engine struct {
 
 	mu         sync.Mutex
 	wakeup     wakeup // signals that the engine's thread has work
+	coming     coming
 	inbox      []command
 	maintain   bool     // the roller has work for Pool.Maintain
 	heartbeats []func() // called when a step completes
@@ -208,7 +209,7 @@ func (e *Engine) Submit(r *Request) (Handle, error) {
 	s.handle = e.handles
 	e.tally(r.User, 1, 0)
 	e.rereads.submitted(r)
-	e.wakeup.arrived.Add(int64(len(r.Tokens)))
+	e.coming.came(len(r.Tokens))
 	e.inbox = append(e.inbox, command{kind: submit, handle: e.handles, sequence: s})
 	e.wakeup.signal()
 	return e.handles, nil

@@ -273,6 +273,7 @@ func (e *Engine) completeOldest() (stepInFlight, error) {
 		return step, err
 	}
 	step.took = e.noteStep(step, time.Now())
+	e.coming.stepEnded()
 	copy(e.inFlight, e.inFlight[1:])
 	e.inFlight = e.inFlight[:len(e.inFlight)-1]
 	return step, nil

@@ -1,21 +1,15 @@
 package engine
 
 import (
-	"runtime"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// spinTime is how long the engine's thread spins at most for a request that is being read. Decoding and
-	// tokenizing most prompts takes less.
-	spinTime = 300 * time.Microsecond
-	// gatherTime is how long an idle engine that has a request waits at most for others that are being read. A step of
-	// the first request alone takes ten times as long, and all others would wait for its end.
-	gatherTime = 300 * time.Microsecond
-)
+// spinTime is how long the engine's thread spins at most for a request that is being read. Decoding and
+// tokenizing most prompts takes less.
+const spinTime = 300 * time.Microsecond
 
 // one adds 1 to an eventfd. The kernel reads a number in the machine's byte order; any positive number will do.
 var one = [8]byte{1}
@@ -28,8 +22,6 @@ var one = [8]byte{1}
 type wakeup struct {
 	fd      int           // an eventfd
 	signals atomic.Uint32 // number of calls of signal, for a thread that spins
-	reading atomic.Int32  // clients whose requests are being read: of Expect and EndExpect
-	arrived atomic.Int64  // tokens of the prompts that came since the engine was idle
 
 	// Guarded by the engine's mu.
 	sleeping bool // the thread waits, or is about to
@@ -78,47 +70,6 @@ func (w *wakeup) spin(seen uint32) {
 	}
 }
 
-// Expect says that a client's requests are being read, until EndExpect. It wakes an idle engine's thread, which wakes
-// up while the caller decodes the first request, and rereads nothing for a moment. An idle engine's next step waits for
-// requests that are being read, so that those of a burst come together (gather).
-func (e *Engine) Expect() {
-	e.wakeup.reading.Add(1)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.rereads.pause = time.Now().Add(expectTime)
-	if e.wakeup.sleeping && runtime.GOMAXPROCS(0) > 1 { // a single processor is the caller's
-		e.wakeup.expected = true
-		e.wakeup.signal()
-	}
-}
-
-// EndExpect ends an Expect: the client's requests that have come are submitted or refused.
-func (e *Engine) EndExpect() { e.wakeup.reading.Add(-1) }
-
-// gather waits for requests that are being read if the device is idle, until their prompts fill a step or for
-// gatherTime at most, and reports whether it waited. A single processor is the readers'.
-func (e *Engine) gather() (waited bool) {
-	if len(e.inFlight) > 0 || !e.wakeup.mayGather(e.opts.Chunk) || runtime.GOMAXPROCS(0) == 1 {
-		return false
-	}
-	for end := time.Now().Add(e.opts.gathers()); e.wakeup.mayGather(e.opts.Chunk) && time.Now().Before(end); {
-	}
-	return true
-}
-
-// mayGather reports whether requests are being read that may join those that came, in a step of `most` tokens.
-func (w *wakeup) mayGather(most int) bool {
-	return w.reading.Load() > 0 && w.arrived.Load() < int64(most)
-}
-
-// gathers returns gatherTime, or in tests another time.
-func (o Options) gathers() time.Duration {
-	if o.gather > 0 {
-		return o.gather
-	}
-	return gatherTime
-}
-
 // waitForWork blocks until there is something to do: an idle engine uses no processor. While pages are copied it waits
 // for the oldest copy only.
 func (e *Engine) waitForWork() error {
@@ -134,7 +85,7 @@ func (e *Engine) waitForWork() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.inbox) == 0 {
-		e.wakeup.arrived.Store(0)
+		e.coming.idle()
 	}
 	for len(e.inbox) == 0 && len(e.heartbeats) == 0 && !e.stopping && !e.maintain && e.lost == nil {
 		pause, any := e.rereads.pending()

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"runtime"
 	"testing"
 	"time"
 
@@ -99,57 +98,4 @@ func TestExpect(t *testing.T) {
 			t.Fatalf("request %d is not served", i)
 		}
 	}
-}
-
-// An idle engine that has a request waits for those that are being read: they get the same step. It does not wait if
-// nobody is being read, or if a step is full; and not for ever.
-func TestGather(t *testing.T) {
-	if runtime.GOMAXPROCS(0) == 1 {
-		t.Skip("a single processor is the readers'")
-	}
-	ask := func(b *testEngine, tokens int) *sink {
-		s := newSink()
-		r := &Request{Tokens: make([]int32, tokens), MaxTokens: 1, IgnoreEOS: true, Sink: s}
-		if _, err := b.Submit(r); err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	ended := func(name string, all ...*sink) {
-		t.Helper()
-		for i, s := range all {
-			select {
-			case <-s.ended:
-			case <-time.After(patience):
-				t.Fatalf("%s: request %d is not served", name, i)
-			}
-		}
-	}
-	engine := func(most time.Duration) *testEngine {
-		o := defaults()
-		o.gather = most
-		b := start(t, o, nil)
-		b.waitIdle()
-		return b
-	}
-	const long = time.Hour
-	b := engine(long)
-	before := b.Stats().Steps.Prefill
-	b.Expect()
-	first := ask(b, 1)
-	time.Sleep(20 * time.Millisecond)
-	second := ask(b, 1)
-	select {
-	case <-first.ended:
-		t.Error("the first request did not wait for those that are being read")
-	default:
-	}
-	b.EndExpect()
-	if ended("together", first, second); b.Stats().Steps.Prefill != before+1 {
-		t.Errorf("%d steps for two requests", b.Stats().Steps.Prefill-before)
-	}
-	ended("nobody is being read", ask(b, 1))
-	b.Expect()
-	ended("a full step", ask(b, b.opts.Chunk))
-	ended("a short time", ask(engine(time.Millisecond), 1))
 }

@@ -1,0 +1,97 @@
+package engine
+
+import (
+	"runtime"
+	"testing"
+	"time"
+)
+
+// gathering returns an idle engine that waits so long for requests on their way.
+func gathering(t *testing.T, most time.Duration) *testEngine {
+	t.Helper()
+	if runtime.GOMAXPROCS(0) == 1 {
+		t.Skip("a single processor is the readers'")
+	}
+	o := defaults()
+	o.gather = most
+	b := start(t, o, nil)
+	b.waitIdle()
+	return b
+}
+
+// prompt submits a prompt of so many tokens, for one token.
+func (b *testEngine) prompt(tokens int) *sink {
+	b.t.Helper()
+	s := newSink()
+	r := &Request{Tokens: make([]int32, tokens), MaxTokens: 1, IgnoreEOS: true, Sink: s}
+	if _, err := b.Submit(r); err != nil {
+		b.t.Fatal(err)
+	}
+	return s
+}
+
+// together waits until requests are served, and checks that it took one step.
+func (b *testEngine) together(name string, before uint64, all ...*sink) {
+	b.t.Helper()
+	for i, s := range all {
+		select {
+		case <-s.ended:
+		case <-time.After(patience):
+			b.t.Fatalf("%s: request %d is not served", name, i)
+		}
+	}
+	b.waitIdle()
+	if steps := b.Stats().Steps.Prefill - before; steps != 1 {
+		b.t.Errorf("%s: %d steps for %d requests", name, steps, len(all))
+	}
+}
+
+// waits checks that a request is not served for a moment.
+func (s *sink) waits(t *testing.T, name string) {
+	t.Helper()
+	select {
+	case <-s.ended:
+		t.Errorf("%s: the first request does not wait", name)
+	case <-time.After(20 * time.Millisecond):
+	}
+}
+
+// The first request for an idle engine waits for those that are being read, and they have one step. It does not wait if
+// nobody is being read, if there is half a step, or for ever.
+func TestRequestsThatAreReadComeTogether(t *testing.T) {
+	b := gathering(t, time.Hour)
+	steps := func() uint64 { return b.Stats().Steps.Prefill }
+	before := steps()
+	b.Expect()
+	first := b.prompt(1)
+	first.waits(t, "being read")
+	second := b.prompt(1)
+	b.EndExpect()
+	b.together("being read", before, first, second)
+
+	before = steps()
+	b.together("nobody is being read", before, b.prompt(1))
+	b.Expect()
+	before = steps()
+	b.together("half a step", before, b.prompt(b.opts.Chunk/2))
+	b = gathering(t, time.Millisecond)
+	b.Expect()
+	b.together("a short time", steps(), b.prompt(1))
+}
+
+// After a burst the first request waits for a moment without another, and after that not again.
+func TestRequestsAfterABurstComeTogether(t *testing.T) {
+	b := gathering(t, time.Hour)
+	b.Expect()
+	burst := []*sink{b.prompt(1), b.prompt(1), b.prompt(1), b.prompt(1)}
+	before := b.Stats().Steps.Prefill
+	b.EndExpect()
+	b.together("a burst", before, burst...)
+
+	before = b.Stats().Steps.Prefill
+	first := b.prompt(1)
+	first.waits(t, "after a burst")
+	b.together("after a burst", before, first, b.prompt(b.opts.Chunk/2))
+	before = b.Stats().Steps.Prefill
+	b.together("after that", before, b.prompt(1))
+}
