@@ -466,6 +466,9 @@ template <int CHUNKS, class Logits> struct AttendConsumer : AttendMany<CHUNKS> {
 	}
 };
 
+// attend_many_sync is for all threads of a block, which come to it from different places.
+__device__ __forceinline__ void attend_many_sync() { named_barrier_sync<AttendConsumers::THREADS + 32>(2); }
+
 template <int CHUNKS, class Logits = AttendPlain>
 __device__ __forceinline__ void attend_many(const AttendArgs &a, const Logits &logits = {}) {
 	extern __shared__ __align__(128) char attend_many_shared[];
@@ -478,11 +481,11 @@ __device__ __forceinline__ void attend_many(const AttendArgs &a, const Logits &l
 	if (threadIdx.x / 32 == WARPS) {
 		AttendProducer<CHUNKS> producer(block);
 		producer.plan();
-		__syncthreads(); // the barriers are there
+		attend_many_sync(); // the barriers are there
 		producer();
 	} else {
 		block.start();
-		__syncthreads();
+		attend_many_sync();
 		AttendConsumer<CHUNKS, Logits>{block, logits}();
 	}
 }

@@ -143,7 +143,8 @@ func (s *Scheduler) Took(b *Batch, t time.Duration) {
 	}
 }
 
-// Expected returns how long b will take, if steps of its shape were measured lately; otherwise 0.
+// Expected returns how long b will take, if steps of its shape were measured lately. A prefill step takes no less than
+// one of fewer rows: of the next smaller number that was measured. It returns 0 if there is none.
 func (s *Scheduler) Expected(b *Batch) time.Duration {
 	c := &s.costs
 	switch {
@@ -151,8 +152,13 @@ func (s *Scheduler) Expected(b *Batch) time.Duration {
 		return 0
 	case !b.Prefill:
 		return time.Duration(c.decodes[min(len(b.Served), len(c.decodes)-1)])
-	case c.known(&c.prompts[min(grains(len(b.Step.Rows)), len(c.prompts)-1)]) == 0:
+	}
+	at := min(grains(len(b.Step.Rows)), len(c.prompts)-1)
+	for at > 0 && c.known(&c.prompts[at]) == 0 {
+		at--
+	}
+	if at == 0 {
 		return 0
 	}
-	return time.Duration(c.prompt(len(b.Step.Rows), before(&b.Step)))
+	return time.Duration(c.known(&c.prompts[at]) + c.attention*float64(before(&b.Step)))
 }

@@ -90,11 +90,26 @@ func TestABadMeasurementIsForgotten(t *testing.T) {
 		t.Error("it is forgotten too soon")
 	}
 	s.Took(small, milli(3.5))
-	if got := s.Expected(large); got != 0 {
+	if got := s.Expected(large); got != milli(3.5) {
 		t.Errorf("%v is expected, as of one step long ago", got)
 	}
 	if rows := s.chunk(demand{prompts: 1, tokens: 10_000, decodes: 1, next: 1}); rows < 32 {
 		t.Errorf("larger steps than of %d rows are not tried again", rows)
+	}
+}
+
+// A step of a size that was never measured takes no less than a smaller one.
+func TestASmallerStepIsALeastTime(t *testing.T) {
+	s := paced(t, milli(10))
+	s.Took(rowsAt(208, 0), milli(5))
+	if got := s.Expected(rowsAt(192, 0)); got != 0 {
+		t.Errorf("%v is expected of the smallest step", got)
+	}
+	s.Took(rowsAt(64, 0), milli(4))
+	for rows, want := range map[int]time.Duration{48: 0, 64: milli(4), 192: milli(4), 208: milli(5), 400: milli(5)} {
+		if got := s.Expected(rowsAt(rows, 0)); got != want {
+			t.Errorf("%d rows: %v, not %v", rows, got, want)
+		}
 	}
 }
 
