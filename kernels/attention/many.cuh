@@ -466,9 +466,6 @@ template <int CHUNKS, class Logits> struct AttendConsumer : AttendMany<CHUNKS> {
 	}
 };
 
-// attend_many_sync is for all threads of a block, which come to it from different places.
-__device__ __forceinline__ void attend_many_sync() { named_barrier_sync<AttendConsumers::THREADS + 32>(2); }
-
 template <int CHUNKS, class Logits = AttendPlain>
 __device__ __forceinline__ void attend_many(const AttendArgs &a, const Logits &logits = {}) {
 	extern __shared__ __align__(128) char attend_many_shared[];
@@ -478,15 +475,16 @@ __device__ __forceinline__ void attend_many(const AttendArgs &a, const Logits &l
 		pdl_wait();
 		fence_async_global(); // bulk copies read what earlier kernels wrote
 	}
-	if (threadIdx.x / 32 == WARPS) {
-		AttendProducer<CHUNKS> producer(block);
+	const bool produces = threadIdx.x / 32 == WARPS;
+	AttendProducer<CHUNKS> producer(block);
+	if (produces)
 		producer.plan();
-		attend_many_sync(); // the barriers are there
-		producer();
-	} else {
+	else
 		block.start();
-		attend_many_sync();
+	__syncthreads(); // the barriers are there
+	if (produces)
+		producer();
+	else
 		AttendConsumer<CHUNKS, Logits>{block, logits}();
-	}
 }
 #endif

@@ -100,7 +100,7 @@ type Engine struct {
 
 	mu         sync.Mutex
 	wakeup     wakeup // signals that the engine's thread has work
-	coming     coming
+	coming     coming // requests on their way
 	inbox      []command
 	maintain   bool     // the roller has work for Pool.Maintain
 	heartbeats []func() // called when a step completes

@@ -44,10 +44,10 @@ func (c *coming) idle() {
 	c.first = true
 }
 
-// stepEnded notes whether a burst came before the end of the first step.
+// stepEnded notes whether a burst came before the end of the first step; a heartbeat's is none.
 func (c *coming) stepEnded() {
-	if c.first {
-		c.first, c.bursts = false, c.requests.Load() >= leastBurst
+	if n := c.requests.Load(); c.first && n > 0 {
+		c.first, c.bursts = false, n >= leastBurst
 	}
 }
 

@@ -88,6 +88,10 @@ func TestRequestsAfterABurstComeTogether(t *testing.T) {
 	b.EndExpect()
 	b.together("a burst", before, burst...)
 
+	beat := make(chan struct{})
+	b.Heartbeat(func() { close(beat) })
+	<-beat
+	b.waitIdle()
 	before = b.Stats().Steps.Prefill
 	first := b.prompt(1)
 	first.waits(t, "after a burst")
