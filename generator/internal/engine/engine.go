@@ -98,9 +98,10 @@ type Engine struct {
 	model *model.Model
 	eos   map[int32]bool
 
+	coming coming // requests on their way
+
 	mu         sync.Mutex
 	wakeup     wakeup // signals that the engine's thread has work
-	coming     coming // requests on their way
 	inbox      []command
 	maintain   bool     // the roller has work for Pool.Maintain
 	heartbeats []func() // called when a step completes

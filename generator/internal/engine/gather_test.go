@@ -59,7 +59,7 @@ func (s *sink) waits(t *testing.T, name string) {
 // The first request for an idle engine waits for those that are being read, and they have one step. It does not wait if
 // nobody is being read, if there is half a step, or for ever.
 func TestRequestsThatAreReadComeTogether(t *testing.T) {
-	b := gathering(t, time.Hour)
+	b := gathering(t, 2*patience)
 	steps := func() uint64 { return b.Stats().Steps.Prefill }
 	before := steps()
 	b.Expect()
@@ -81,7 +81,7 @@ func TestRequestsThatAreReadComeTogether(t *testing.T) {
 
 // After a burst the first request waits for a moment without another, and after that not again.
 func TestRequestsAfterABurstComeTogether(t *testing.T) {
-	b := gathering(t, time.Hour)
+	b := gathering(t, 2*patience)
 	b.Expect()
 	burst := []*sink{b.prompt(1), b.prompt(1), b.prompt(1), b.prompt(1)}
 	before := b.Stats().Steps.Prefill
@@ -98,4 +98,34 @@ func TestRequestsAfterABurstComeTogether(t *testing.T) {
 	b.together("after a burst", before, first, b.prompt(b.opts.Chunk/2))
 	before = b.Stats().Steps.Prefill
 	b.together("after that", before, b.prompt(1))
+}
+
+// A request that comes while the engine takes the one before is in the first step too. There is one wait for each idle
+// time, and none for the readers of a single processor.
+func TestGatherComesOnce(t *testing.T) {
+	b := withGap(t, 0)
+	take := func() {
+		t.Helper()
+		if _, err := b.obey(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.submit(Request{Tokens: []int32{1}, MaxTokens: 1})
+	take()
+	b.submit(Request{Tokens: []int32{2}, MaxTokens: 1})
+	processors := runtime.GOMAXPROCS(1)
+	alone := b.gather()
+	runtime.GOMAXPROCS(max(processors, 2))
+	defer runtime.GOMAXPROCS(processors)
+	if alone || !b.gather() || b.gather() {
+		t.Errorf("the engine does not gather once, or on a single processor (%v)", alone)
+	}
+	take()
+	if err := b.formAndEnqueue(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(b.inFlight[0].batch.Step.Rows); n != 2 {
+		t.Errorf("the first step has %d rows of two requests", n)
+	}
+	b.runOn()
 }

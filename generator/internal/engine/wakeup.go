@@ -84,8 +84,8 @@ func (e *Engine) waitForWork() error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.inbox) == 0 {
-		e.coming.idle()
+	if len(e.inbox) == 0 && len(e.sequences) == 0 {
+		e.coming.none()
 	}
 	for len(e.inbox) == 0 && len(e.heartbeats) == 0 && !e.stopping && !e.maintain && e.lost == nil {
 		pause, any := e.rereads.pending()

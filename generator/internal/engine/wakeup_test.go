@@ -83,6 +83,7 @@ func TestExpect(t *testing.T) {
 		t.Error("the thread was not woken")
 	}
 	b.waitIdle()
+	b.EndExpect()
 	for i := range 200 { // no signal is lost at any moment
 		if i%2 == 0 {
 			b.Expect()
@@ -91,6 +92,9 @@ func TestExpect(t *testing.T) {
 		s := newSink()
 		if _, err := b.Submit(&Request{Tokens: []int32{1}, MaxTokens: 1, IgnoreEOS: true, Sink: s}); err != nil {
 			t.Fatal(err)
+		}
+		if i%2 == 0 {
+			b.EndExpect()
 		}
 		select {
 		case <-s.ended:

@@ -42,7 +42,8 @@ func TestRequestsAreExpectedWhileTheyAreRead(t *testing.T) {
 	c.send(generate(1, "", 1))
 	c.wantError(protocol.CodeBadRequest)
 	noneExpected("a request that was refused")
-	c.body(append([]byte{0x81, 0xa4, 't', 'y', 'p', 'e', 0xa8}, "generate"...)) // without an id
-	_ = c.conn.Close()
+	before := f.engine.expected.Load()
+	c.raw(append(frame(generate(2, "", 1)), 0, 0, 0, 0)) // and a frame of no bytes, which ends the connection
+	eventually(t, "the request is read", func() bool { return f.engine.expected.Load() > before })
 	noneExpected("a connection's end")
 }
