@@ -475,16 +475,15 @@ __device__ __forceinline__ void attend_many(const AttendArgs &a, const Logits &l
 		pdl_wait();
 		fence_async_global(); // bulk copies read what earlier kernels wrote
 	}
-	const bool produces = threadIdx.x / 32 == WARPS;
-	AttendProducer<CHUNKS> producer(block);
-	if (produces)
+	if (threadIdx.x / 32 == WARPS) {
+		AttendProducer<CHUNKS> producer(block);
 		producer.plan();
-	else
-		block.start();
-	__syncthreads(); // the barriers are there
-	if (produces)
+		__syncthreads(); // the barriers are there
 		producer();
-	else
+	} else {
+		block.start();
+		__syncthreads();
 		AttendConsumer<CHUNKS, Logits>{block, logits}();
+	}
 }
 #endif
