@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -28,11 +29,11 @@ func newSocketReader(sock *net.UnixConn, wait func()) io.Reader {
 	r := &socketReader{raw: raw, wait: wait}
 	r.read = func(fd uintptr) bool {
 		for {
-			if r.n, r.err = unix.Read(int(fd), r.b); r.err != unix.EINTR {
+			if r.n, r.err = unix.Read(int(fd), r.b); !errors.Is(r.err, unix.EINTR) {
 				break
 			}
 		}
-		if r.err == unix.EAGAIN {
+		if errors.Is(r.err, unix.EAGAIN) {
 			r.wait()
 			return false
 		}
