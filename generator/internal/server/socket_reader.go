@@ -6,8 +6,6 @@ import (
 	"net"
 	"os"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // socketReader reads from a socket as the socket's own Read does, and calls wait before it waits for the client.
@@ -27,13 +25,15 @@ func newSocketReader(sock *net.UnixConn, wait func()) io.Reader {
 		return sock
 	}
 	r := &socketReader{raw: raw, wait: wait}
+	// The race detector knows that package syscall's reads follow its writes, which those of sockets are; unix's own
+	// reads it knows of unix's writes alone.
 	r.read = func(fd uintptr) bool {
 		for {
-			if r.n, r.err = unix.Read(int(fd), r.b); !errors.Is(r.err, unix.EINTR) {
+			if r.n, r.err = syscall.Read(int(fd), r.b); !errors.Is(r.err, syscall.EINTR) {
 				break
 			}
 		}
-		if errors.Is(r.err, unix.EAGAIN) {
+		if errors.Is(r.err, syscall.EAGAIN) {
 			r.wait()
 			return false
 		}
