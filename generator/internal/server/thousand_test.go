@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -70,7 +71,8 @@ type crowdedServer struct {
 	gate    *gate
 	counter *runningCounter
 	clients []*testClient
-	users   []int // by client
+	users   []int         // by client
+	next    atomic.Uint32 // the user of the client that connects next
 }
 
 // startCrowd starts the server, without clients.
@@ -84,7 +86,7 @@ func startCrowd(t *testing.T) *crowdedServer {
 	c.counter = &runningCounter{Engine: e}
 	c.fixture = newFixture(t, func(b *bounds) { b.connections = 1024 })
 	c.identify = func(*net.UnixConn) (peer, error) {
-		return peer{uid: uint32(c.user(len(c.clients)))}, nil
+		return peer{uid: c.next.Load()}, nil
 	}
 	c.serve()
 	m := c.model()
@@ -93,20 +95,11 @@ func startCrowd(t *testing.T) *crowdedServer {
 	return c
 }
 
-// user returns the user of the n-th client.
-func (c *crowdedServer) user(n int) int {
-	user := 0
-	for user < crowdUsers-1 && n >= crowd[user] {
-		n -= crowd[user]
-		user++
-	}
-	return user
-}
-
 // connect connects the clients.
 func (c *crowdedServer) connect() {
 	c.t.Helper()
 	for user, n := range crowd {
+		c.next.Store(uint32(user))
 		for range n {
 			c.clients, c.users = append(c.clients, c.client()), append(c.users, user)
 		}
