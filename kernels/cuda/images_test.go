@@ -33,7 +33,7 @@ func split(t *testing.T, text string) (fs.FS, error) {
 	return os.DirFS(folder), err
 }
 
-// Each kernel is in the image that its name says, and each image has what is declared before the first kernel.
+// A kernel's name says its image. What is declared before the first kernel is in every image.
 func TestImagesSplit(t *testing.T) {
 	images := map[string]string{
 		"reel_fill":                    "common",

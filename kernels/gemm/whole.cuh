@@ -32,7 +32,7 @@ template <class Op, class D, int T, int STAGES_> struct Whole {
 		using Cursor = RingCursor<STAGES>;
 		static constexpr bool RELEASES_EARLY = true;
 
-		// of_weights is the ring of weights alone, whose full stages are the whole ring's.
+		// of_weights has the barriers by which weights are freed. Those of the whole ring say that they are full.
 		__device__ __forceinline__ Ring<STAGES, STAGES + 1> of_weights() const { return {this->shared}; }
 		__device__ __forceinline__ void release_weights(const Cursor &c) const {
 			mbarrier_arrive_in_pair_if(true, of_weights().empty(c.at));

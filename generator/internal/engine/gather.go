@@ -4,28 +4,28 @@ import (
 	"runtime"
 	"sync/atomic"
 	"time"
+
+	"reel.internal/reel/generator/internal/scheduler"
 )
 
 // The requests of a burst do not come at the same time. Without more, the first one would have an idle engine's next
-// step for itself, and all others would wait for its end. So the engine waits a moment for those that are on their way:
-// for clients whose requests are being read, and if its last work began with a burst, for others too. A request that
-// comes alone does not wait, except the first one after a burst.
+// step for itself, and all others would wait for its end. So the engine waits a moment: until the requests that are being
+// read have come. If the last requests before the idle time were a burst, it waits for a pause between requests too. A
+// request that comes alone does not wait, except the first one after a burst.
 
 const (
-	// gatherTime is how long a request waits at most for others. A 7B model's step of it alone takes ten times as long
-	// on an H200. It also bounds what one client whose request takes long to read costs another.
+	// gatherTime is how long a request waits at most for others, also if one of these takes long to read. A step of it
+	// alone takes ten times as long with a 7B model on an H200.
 	gatherTime = 300 * time.Microsecond
-	// lingerPart is the part of gatherTime without another request after which a burst has come.
+	// lingerPart is the part of gatherTime that makes a pause: nobody else of the burst is on the way.
 	lingerPart = 3
-	// leastBurst is the number of requests that make a burst.
-	leastBurst = 4
 )
 
-// coming is what is known of requests on their way.
+// coming counts the requests that have come since there were none, and the clients of whom more may come.
 type coming struct {
 	reading  atomic.Int32 // clients whose requests are being read
-	requests atomic.Int32 // that came since there were none
-	tokens   atomic.Int64 // of their prompts, cached ones too
+	requests atomic.Int32
+	tokens   atomic.Int64 // of the requests' prompts, cached ones too
 
 	// Of the engine's thread alone.
 	gathered bool // since there were no requests
@@ -49,7 +49,7 @@ func (c *coming) none() {
 // stepEnded notes whether a burst came before the first step ended.
 func (c *coming) stepEnded() {
 	if n := c.requests.Load(); n > 0 && !c.stepped {
-		c.stepped, c.bursts = true, n >= leastBurst
+		c.stepped, c.bursts = true, n >= scheduler.LeastBurst
 	}
 }
 

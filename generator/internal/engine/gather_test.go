@@ -10,7 +10,7 @@ import (
 func gathering(t *testing.T, most time.Duration) *testEngine {
 	t.Helper()
 	if runtime.GOMAXPROCS(0) == 1 {
-		t.Skip("a single processor is the readers'")
+		t.Skip("this test wants two processors: a single one is the readers'")
 	}
 	o := defaults()
 	o.gather = most
@@ -19,7 +19,7 @@ func gathering(t *testing.T, most time.Duration) *testEngine {
 	return b
 }
 
-// prompt submits a prompt of so many tokens, for one token.
+// prompt submits a request: a prompt of so many tokens, answered by one.
 func (b *testEngine) prompt(tokens int) *sink {
 	b.t.Helper()
 	s := newSink()

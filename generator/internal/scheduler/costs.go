@@ -96,15 +96,21 @@ func (c *costs) known(b *cost) float64 {
 	return b.time
 }
 
+// measured returns the largest number of rows in grains, up to this one, of which the time is known; 0: there is none.
+func (c *costs) measured(rows int) int {
+	at := min(grains(rows), len(c.prompts)-1)
+	for at > 0 && c.known(&c.prompts[at]) == 0 {
+		at--
+	}
+	return at
+}
+
 // prompt returns the time expected of a prefill step; 0 before the first. Between two numbers of rows that were
 // measured it is on the line between them. Below the smallest it is in proportion. A grain above one that was measured,
 // and above the largest up to twice as many rows, it is the same: so they are tried.
 func (c *costs) prompt(rows, before int) float64 {
 	at := min(grains(rows), len(c.prompts)-1)
-	below, above := at, at
-	for below > 0 && c.known(&c.prompts[below]) == 0 {
-		below--
-	}
+	below, above := c.measured(rows), at
 	for above < len(c.prompts) && c.known(&c.prompts[above]) == 0 {
 		above++
 	}
@@ -153,10 +159,7 @@ func (s *Scheduler) Expected(b *Batch) time.Duration {
 	case !b.Prefill:
 		return time.Duration(c.decodes[min(len(b.Served), len(c.decodes)-1)])
 	}
-	at := min(grains(len(b.Step.Rows)), len(c.prompts)-1)
-	for at > 0 && c.known(&c.prompts[at]) == 0 {
-		at--
-	}
+	at := c.measured(len(b.Step.Rows))
 	if at == 0 {
 		return 0
 	}

@@ -18,9 +18,10 @@ import "iter"
 // nobody runs, have long steps if these are expected to bring their first tokens sooner: the last ones come sooner, the
 // first ones later, since all that end in a step wait for its end. So the mean counts as much as the last.
 
+// LeastBurst is the number of prompts that make a burst.
+const LeastBurst = 4
+
 const (
-	// leastBurst is the number of prompts that make a burst.
-	leastBurst = 4
 	// burstGaps is the gap in a burst, in gaps.
 	burstGaps = 10
 	// aloneGaps is how long a step of more than a chunk may take, in gaps.
@@ -81,7 +82,7 @@ func (s *Scheduler) demand() (d demand) {
 // follow begins or ends a burst. One goes on while each name whose sequences wait for their next tokens has prompts of
 // the burst, too.
 func (s *Scheduler) follow(d demand) {
-	goesOn, begins := d.burst > 0, d.prompts >= leastBurst
+	goesOn, begins := d.burst > 0, d.prompts >= LeastBurst
 	for _, q := range s.running {
 		if name := q.share.parent; name.awaitNext > 0 {
 			goesOn = goesOn && name.burst > 0

@@ -25,8 +25,8 @@ func newSocketReader(sock *net.UnixConn, wait func()) io.Reader {
 		return sock
 	}
 	r := &socketReader{raw: raw, wait: wait}
-	// The race detector knows that package syscall's reads follow its writes, which those of sockets are; unix's own
-	// reads it knows of unix's writes alone.
+	// Sockets are written by package syscall. The race detector orders its own reads after these writes, but not those
+	// of package unix.
 	r.read = func(fd uintptr) bool {
 		for {
 			if r.n, r.err = syscall.Read(int(fd), r.b); !errors.Is(r.err, syscall.EINTR) {

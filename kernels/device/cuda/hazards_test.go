@@ -51,8 +51,8 @@ func (u unreadable) Read(image string) ([]byte, error) {
 	return u.Images.Read(image)
 }
 
-// Asking for a kernel whose image cannot be read, or that no image has, gives an error with the cause, and the device
-// goes on.
+// A kernel that no image has, or whose image cannot be read, gives an error with the cause when it is asked for. The
+// device goes on.
 func TestKernelsWithoutAnImage(t *testing.T) {
 	cause := errors.New("planted")
 	d, err := New(0, unreadable{cuda.Kernels, cuda.Kernels.Image("reel_pack_q4_k"), cause})
