@@ -39,6 +39,8 @@ type Attend struct {
 	// Post is for other passes.
 	Queries int
 	Class   Class // prefill is for many rows that read the same keys
+	// Generated are rows of a mixed pass. Each is the only one of its sequence.
+	Generated Generated
 	// AfterQKV promises two things: the op before this one on its stream is the QKV of the same
 	// rows, layer and pool, and each row of the decode class, or group of Queries, is the only one of its sequence.
 	// PDL: the kernels of QKV let this one start when the ops before QKV have ended. QKV
@@ -133,7 +135,7 @@ func (o Attend) Check() error {
 	if err := o.KV.check(o.Layer); err != nil {
 		return err
 	}
-	if err := o.Spread.checkSpread(o.Out, o.T, o.Heads*o.KV.HeadDim); err != nil {
+	if err := errors.Join(o.Generated.check(o.Class, o.T), o.Spread.checkSpread(o.Out, o.T, o.Heads*o.KV.HeadDim)); err != nil {
 		return err
 	}
 	if o.Window < 0 {

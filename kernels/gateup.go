@@ -25,6 +25,7 @@ type GateUp struct {
 	T          int
 	Eps        float32
 	Class      Class
+	Generated  Generated // rows of a mixed pass
 	Activation Activation
 	Scale      float32 // a power of two; 0: 1
 	// Spread is the exchange that gives Out, this rank's part, to all ranks; or none. Out may then be left as it is.
@@ -82,7 +83,7 @@ func (o GateUp) Check() error {
 	if !o.Tags.Pass.IsZero() && !o.RowIndex.IsZero() {
 		return fmt.Errorf("%w: gates of tagged values beside a list of rows", device.ErrBadShape)
 	}
-	return errors.Join(o.Tags.check(o.T, hidden, max(1, o.Tags.Ranks)*inner/2, o.Gate, o.Up), o.Tags.checkSpread(o.Spread),
+	return errors.Join(o.Generated.check(o.Class, o.T), o.Tags.check(o.T, hidden, max(1, o.Tags.Ranks)*inner/2, o.Gate, o.Up), o.Tags.checkSpread(o.Spread),
 		checkRowIndex(o.RowIndex, o.T, o.Class), o.Spread.checkSpread(o.Out, o.T, inner), checkBuffers(
 			need{"x", o.X, o.T * hidden}, need{"norm", o.Norm, hidden}, need{"out", o.Out, o.T * inner}))
 }

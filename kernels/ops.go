@@ -34,6 +34,19 @@ func (c Class) String() string {
 	return "decode"
 }
 
+// Generated is how many of the rows of an op of the prefill class are generated rows: a mixed pass has those of running
+// sequences first, padding included, then the tokens of prompts. Each row has the bits that it has in a pass of its own
+// class. The host has one order for both classes.
+type Generated int
+
+// check refuses generated rows in another class, and more of them than rows.
+func (g Generated) check(class Class, T int) error {
+	if g != 0 && (class != Prefill || g < 0 || int(g) >= T) {
+		return fmt.Errorf("%w: %d generated rows of %d in a %v pass", device.ErrBadShape, g, T, class)
+	}
+	return nil
+}
+
 // Workspace is device memory that the kernels of a product need on some GPUs. Either
 // buffer may be none; the host uses neither. Ops that run one after another may share it.
 type Workspace struct {

@@ -23,6 +23,7 @@ type Projection struct {
 	Handover  Handover
 	T         int
 	Class     Class
+	Generated Generated // rows of a mixed pass
 	Name      ProjectionName
 	Store     bool // X holds nothing before; a Handover is for the sum, that of Spread if there is one
 	// Spread is the exchange that gives X, with Store and without RowIndex this rank's part, to all ranks; or none. X
@@ -62,7 +63,7 @@ func (o Projection) Check() error {
 	if !o.Spread.IsZero() && (!o.Store || !o.Bias.IsZero()) {
 		return fmt.Errorf("%w: an exchange adds what a projection stores", device.ErrBadShape)
 	}
-	return errors.Join(o.Spread.checkSpread(o.X, o.T, o.W.Rows), o.checkTags(),
+	return errors.Join(o.Spread.checkSpread(o.X, o.T, o.W.Rows), o.checkTags(), o.Generated.check(o.Class, o.T),
 		checkBuffers(need{"in", o.In, o.T * o.W.Cols}, need{"x", o.X, o.T * o.W.Rows}),
 		checkOptional(need{"bias", o.Bias, o.W.Rows}), checkRowIndex(o.RowIndex, o.T, o.Class))
 }

@@ -32,6 +32,7 @@ type QKV struct {
 	Eps                     float32
 	HeadEps                 float32 // of HeadNorms and WidthNorms; 0: Eps
 	Class                   Class
+	Generated               Generated // rows of a mixed pass, see [Generated]
 	// DeferRoPE leaves QK post-processing to the Attend after this op: Out and BeforeRoPE get
 	// q, k and v as the products compute them, and WidthNorms. It is for the decode class of models
 	// with biases or norms of q and k. In other models a GPU's product applies RoPE itself.
@@ -59,7 +60,7 @@ func (o QKV) Check() error {
 	if !o.WidthNorms.IsZero() && (!o.Bias.IsZero() || !o.HeadNorms.IsZero()) {
 		return fmt.Errorf("%w: norms over all heads beside biases or norms of a head", device.ErrBadShape)
 	}
-	return errors.Join(o.KV.check(o.Layer), o.post().check(), o.checkDeferred(),
+	return errors.Join(o.KV.check(o.Layer), o.Generated.check(o.Class, o.T), o.post().check(), o.checkDeferred(),
 		o.Tags.check(o.T, o.Hidden, (o.Heads+2*o.KV.Heads)*d, o.Q, o.K, o.V),
 		checkOptional(need{"norms over all heads", o.WidthNorms, (o.Heads + o.KV.Heads) * d}),
 		checkBuffers(need{"x", o.X, o.T * o.Hidden}, need{"norm", o.Norm, o.Hidden},
