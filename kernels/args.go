@@ -78,6 +78,12 @@ type manyArgs[T any] struct {
 	ahead          aheadArgs
 }
 
+// mixedArgs mirrors MixedArgs.
+type mixedArgs[T any] struct {
+	prompts   streamKArgs[T]
+	generated manyArgs[T]
+}
+
 // aheadArgs mirrors Ahead of gemm/ahead.cuh.
 type aheadArgs struct {
 	at           [3]uint64

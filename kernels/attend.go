@@ -60,6 +60,33 @@ type Attend struct {
 	// Queries, and on several GPUs without Sinks.
 	Tags     Tags
 	TagsPost QKPost
+
+	within rowsOfMixed
+}
+
+// rowsOfMixed says which of the rows of a mixed pass an op has: those from first on, a multiple of 8, of so many. The
+// zero value is an op with all rows of its pass.
+type rowsOfMixed struct{ first, rows int }
+
+// generatedRows returns the op of the decode class over a mixed pass's generated rows.
+func (o Attend) generatedRows() Attend {
+	o.within, o.T, o.Class, o.Generated = rowsOfMixed{0, o.T}, int(o.Generated), Decode, 0
+	return o
+}
+
+// promptRows returns the op over the rows of prompts after them. It comes after generatedRows, and not after QKV.
+func (o Attend) promptRows() Attend {
+	first := int(o.Generated)
+	from := func(b device.Buffer, bytes int) device.Buffer {
+		if b.IsZero() {
+			return b
+		}
+		return b.Slice(int64(first*bytes), b.Bytes()-int64(first*bytes))
+	}
+	o.Q, o.Out = from(o.Q, 4*o.Heads*o.KV.HeadDim), from(o.Out, 4*o.Heads*o.KV.HeadDim)
+	o.Rows.Slot, o.Rows.Position = from(o.Rows.Slot, 4), from(o.Rows.Position, 4)
+	o.within, o.T, o.Generated, o.AfterQKV = rowsOfMixed{first, o.T}, o.T-first, 0, false
+	return o
 }
 
 // On a GPU a row's positions are cut into splits of attendSplit, or half of it for heads larger than 128; in prefill of

@@ -81,6 +81,9 @@ func (o Attend) launch(q *cuda.Queue) error {
 	if err := o.checkCUDA(); err != nil {
 		return err
 	}
+	if o.Generated > 0 {
+		return o.mixed(q)
+	}
 	if o.Class == Prefill {
 		return o.prefill(q)
 	}
@@ -100,6 +103,17 @@ func (o Attend) launch(q *cuda.Queue) error {
 		return o.launchDecode(q, &kernels.two, g, args)
 	}
 	return o.launchDecode(q, &kernels.one, g, args)
+}
+
+// mixed launches a kernel for the generated rows of a mixed pass, and one for the rows of prompts.
+func (o Attend) mixed(q *cuda.Queue) error {
+	if o.Generated%8 != 0 || !o.Spread.IsZero() {
+		return fmt.Errorf("%w: attention of %d generated rows in a mixed pass", device.ErrBadShape, o.Generated)
+	}
+	if err := o.generatedRows().launch(q); err != nil {
+		return err
+	}
+	return o.promptRows().launch(q)
 }
 
 // launchDecode launches one of the kernels for scores without softcap and sinks.

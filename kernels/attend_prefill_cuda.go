@@ -150,11 +150,12 @@ func (o Attend) prefillBlocks(hopper bool) int {
 func (o Attend) setHandover(q *cuda.Queue, args *attendArgs) {
 	part := o.Heads * o.KV.HeadDim
 	cols := part * max(1, o.Handover.Ranks)
-	if cols%128 != 0 || !canRound(q, o.Handover.Rounded, o.T, cols) {
+	rows := max(o.T, o.within.rows)
+	if cols%128 != 0 || !canRound(q, o.Handover.Rounded, rows, cols) {
 		return
 	}
-	r := roundedAt(q.Address(o.Handover.Rounded), o.T, cols)
-	args.rounded, args.tokens = r.rows, r.tokens
+	r := roundedAt(q.Address(o.Handover.Rounded), rows, cols)
+	args.rounded, args.tokens = r.rows+uint64(o.within.first/8*8*2*kBlockCols), r.tokens
 	if o.Handover.Ranks > 1 {
 		args.rounded += uint64(q.Rank()*part*2) * uint64(r.tokens)
 	}

@@ -94,6 +94,7 @@ type productLaunch struct {
 	units, tiles int
 	persistent   persistent
 	class        Class
+	generated    Generated
 	workspace    Workspace
 	handover     Handover
 	gathered     bool // in.rows lists the rows; most entries are padding, which comes last
@@ -106,6 +107,9 @@ type productLaunch struct {
 
 // launch launches p's kernel; args is the op's own argument struct.
 func launch[T any](q *cuda.Queue, p productLaunch, args T) error {
+	if p.generated > 0 && anyQuantised(p.weights) {
+		return p.refuseMixed()
+	}
 	if p.class == Prefill && streamsCodes(p.weights) && p.canRound(q) && p.canStreamK() {
 		return launchStreamKCodes(q, p, args)
 	}
@@ -115,6 +119,9 @@ func launch[T any](q *cuda.Queue, p productLaunch, args T) error {
 	kind, err := elementsOf(p.weights...)
 	if err != nil {
 		return err
+	}
+	if p.generated > 0 {
+		return launchMixed(q, p, kind, args)
 	}
 	if p.class == Prefill && p.canRound(q) {
 		if p.canStreamK() {

@@ -3,6 +3,8 @@
 package kernels
 
 import (
+	"fmt"
+
 	"reel.internal/reel/kernels/device"
 	"reel.internal/reel/kernels/device/cuda"
 	"reel.internal/reel/kernels/internal/tune"
@@ -12,6 +14,9 @@ import (
 // left for it, a kernel before the product stores what it adds to if there is a Bias or Store. If it hands its part of
 // rounded rows over, it adds to its columns of the residual stream in place.
 func (o Projection) CUDA(q *cuda.Queue) error {
+	if o.Generated > 0 && (o.Store || !o.Bias.IsZero() || !o.Spread.IsZero()) {
+		return fmt.Errorf("%w: a projection of a mixed pass with a bias, or that stores", device.ErrBadShape)
+	}
 	x, stride := q.Address(o.X), o.W.Rows
 	if o.Class == Prefill && o.Spread.rounds(q) {
 		x, stride = q.Address(o.Spread.X)+uint64(4*PartStart(o.Spread.Width, o.Spread.Ranks, q.Rank())), o.Spread.Width
@@ -25,7 +30,7 @@ func (o Projection) CUDA(q *cuda.Queue) error {
 	}
 	in := activations{x: q.Address(o.In), rows: q.Address(o.RowIndex), cols: int32(o.W.Cols), n: int32(o.T)}
 	p := productLaunch{name: "reel_projection", in: in, units: tilesOf(o.W.Rows), tiles: 1,
-		class: o.Class, workspace: o.Workspace, handover: o.Handover, gathered: in.rows != 0, takesCodes: true,
+		class: o.Class, generated: o.Generated, workspace: o.Workspace, handover: o.Handover, gathered: in.rows != 0, takesCodes: true,
 		weights: []Weight{o.W}, before: o.Before}
 	args := projectionArgs{w: q.Address(o.W.Data), in: in, x: x, bias: q.Address(o.Bias), rows: int32(o.W.Rows),
 		stores: flag(o.Store), stride: int32(stride)}

@@ -28,19 +28,43 @@ const (
 )
 
 // sliceShape determines a product's work slices: their number, and the output tiles of
-// kBlocks K blocks each.
-type sliceShape struct{ slices, tiles, kBlocks int }
+// kBlocks K blocks each. Those of weights of 16 bits, inParts, come partial sum after partial sum of the decode class,
+// whose kernels so can go through the same slices (gemm/mixed.cuh); those of quantised weights ascend.
+type sliceShape struct {
+	slices, tiles, kBlocks int
+	inParts                bool
+}
 
 // sliceShapeOf returns the shape for a weight of rowTiles tiles of 16 outputs and cols
 // columns. If there are several slices for each output tile, it is the same number for each.
-func sliceShapeOf(rowTiles, cols int) sliceShape {
-	s := sliceShape{tiles: splitsOf(rowTiles, streamKTiles), kBlocks: splitsOf(cols, kBlockCols)}
+func sliceShapeOf(rowTiles, cols int, inParts bool) sliceShape {
+	s := sliceShape{tiles: splitsOf(rowTiles, streamKTiles), kBlocks: splitsOf(cols, kBlockCols), inParts: inParts}
 	s.slices = mostSlices(s.tiles, s.kBlocks)
-	if each := s.slices / s.tiles; each > 1 {
+	switch each := s.slices / s.tiles; {
+	case each > 1:
 		s.slices = each * s.tiles
+	case each == 1 && s.slicesInGroups():
+		s.slices = splitsOf(s.tiles*sumGroups, s.groupsOfSlice())
 	}
 	return s
 }
+
+// sumGroups is how many groups an output tile's partial sums have in the decode class.
+const sumGroups = 4
+
+// slicesInGroups reports whether slices are whole groups of partial sums: those shorter than an output tile, where a
+// generated row's block that goes on with another one's output tile needs its sums as late as possible. It takes at most
+// a sixteenth longer than slices of equal length.
+func (s sliceShape) slicesInGroups() bool {
+	return s.inParts && s.kBlocks >= sumParts && s.slices > s.tiles && s.slices < 2*s.tiles &&
+		16*s.groupsOfSlice()*s.slices <= 17*sumGroups*s.tiles
+}
+
+// groupsOfSlice returns how many groups such a slice has.
+func (s sliceShape) groupsOfSlice() int { return splitsOf(s.tiles*sumGroups, s.slices) }
+
+// partStart returns how many K blocks come before partial sum p of an output tile.
+func (s sliceShape) partStart(p int) int { return p*(s.kBlocks/sumParts) + min(p, s.kBlocks%sumParts) }
 
 // mostSlices returns the most work slices of a product with so many output tiles, or fewer.
 func mostSlices(tiles, kBlocks int) int {
@@ -111,6 +135,9 @@ func (s sliceShape) starts() []sliceStart {
 // balanced cuts the slices so that all blocks finish at about the same time. The slices are
 // of equal length if each lies within one output tile, or if balancing would leave some unused.
 func (s sliceShape) balanced() []sliceStart {
+	if s.slicesInGroups() {
+		return s.inGroups()
+	}
 	if s.slices > 1 && slicesPerTile(s.slices, s.tiles) == 0 {
 		least, most := s.tiles*s.kBlocks/s.slices, s.tiles*(s.kBlocks+epilogueCost)+partialsCost
 		for least < most {
@@ -127,10 +154,23 @@ func (s sliceShape) balanced() []sliceStart {
 	return s.even()
 }
 
-// even cuts slices of equal length.
+// inGroups cuts slices of whole groups of partial sums.
+func (s sliceShape) inGroups() (starts []sliceStart) {
+	for at := 0; at < s.tiles*sumGroups; at += s.groupsOfSlice() {
+		starts = append(starts, sliceStart{at / sumGroups, s.partStart(at % sumGroups * (sumParts / sumGroups))})
+	}
+	return append(starts, sliceStart{s.tiles, 0})
+}
+
+// even cuts slices of equal length, of whole partial sums if an output tile has a number of slices that divides theirs.
 func (s sliceShape) even() []sliceStart {
 	starts := make([]sliceStart, s.slices+1)
+	each := slicesPerTile(s.slices, s.tiles)
 	for slice := range starts {
+		if s.inParts && each > 0 && sumParts%each == 0 && s.kBlocks >= sumParts {
+			starts[slice] = sliceStart{slice / each, s.partStart(slice % each * sumParts / each)}
+			continue
+		}
 		at := s.tiles * s.kBlocks * slice / s.slices
 		starts[slice] = sliceStart{at / s.kBlocks, at % s.kBlocks}
 	}

@@ -79,14 +79,14 @@ func launchStreamK[T any](q *cuda.Queue, p productLaunch, kind string, args T) e
 	if wholeSuits(int(p.in.n)) {
 		return launchWhole(q, p, kind, r, args)
 	}
-	v := sliceShapeOf(p.units*p.tiles, int(p.in.cols)).variant(int(p.in.n))
+	v := sliceShapeOf(p.units*p.tiles, int(p.in.cols), true).variant(int(p.in.n))
 	return launchSlices(q, p, v, unitRun{p.weights[0].DType, 0, p.units}, r, args)
 }
 
 // launchSlices launches the stream-K kernel v for a run of p's units over rounded rows.
 func launchSlices[T any](q *cuda.Queue, p productLaunch, v *variant, run unitRun, r roundedInput, args T) error {
 	n, cols := int(p.in.n), int(p.in.cols)
-	shape := sliceShapeOf(run.units*p.tiles, cols)
+	shape := sliceShapeOf(run.units*p.tiles, cols, !run.format.Quantised())
 	tokenTiles, tokens := evenTiles(n, v.tokens)
 	rounds, x, y := shape.grid(tokenTiles)
 	g := cuda.Grid{X: x, Y: y, Cluster: clusterSize(x), Threads: v.threads, Shared: v.shared,

@@ -88,8 +88,8 @@ func TestEvenTiles(t *testing.T) {
 // within one output tile, all tiles have the same number of slices.
 func TestSlicesCoverEveryKBlockOnce(t *testing.T) {
 	for rowTiles := 1; rowTiles <= 1500; rowTiles += 1 + rowTiles/9 {
-		for _, cols := range []int{16, 64, 80, 512, 576, 2048, 4096, 11008} {
-			s := sliceShapeOf(rowTiles, cols)
+		for i, cols := range []int{16, 64, 80, 512, 576, 2048, 4096, 11008, 16, 64, 80, 512, 576, 1040, 2048, 4096, 11008} {
+			s := sliceShapeOf(rowTiles, cols, i >= 8)
 			starts := s.starts()
 			if len(starts) != s.slices+1 || s.slices >= maxSliceStarts || starts[0] != (sliceStart{}) ||
 				starts[s.slices] != (sliceStart{s.tiles, 0}) {
@@ -135,20 +135,68 @@ func TestSlicesAreBalanced(t *testing.T) {
 	}
 	for tiles := 1; tiles <= 300; tiles++ {
 		for _, kBlocks := range []int{14, 32, 64, 172} {
-			s := sliceShapeOf(tiles*streamKTiles, kBlocks*kBlockCols)
+			s := sliceShapeOf(tiles*streamKTiles, kBlocks*kBlockCols, false)
 			if s.tiles != tiles || s.kBlocks != kBlocks {
 				t.Fatalf("%d output tiles of %d K blocks: %+v", tiles, kBlocks, s)
 			}
 			if got, even := longest(s.starts(), kBlocks), longest(s.even(), kBlocks); got > even+1 {
 				t.Fatalf("%+v: a block takes %d K blocks, with even slices %d", s, got, even)
 			}
+			// In whole partial sums, or groups of them, it takes at most a partial sum or a sixteenth longer.
+			parts := sliceShapeOf(tiles*streamKTiles, kBlocks*kBlockCols, true)
+			most := longest(s.starts(), kBlocks) + kBlocks/sumParts + 1 + s.tiles*kBlocks/s.slices/16
+			if got := longest(parts.starts(), kBlocks); got > most {
+				t.Fatalf("%+v: a block takes %d K blocks, in partial sums %d", s, longest(s.starts(), kBlocks), got)
+			}
 		}
 	}
-	gateUp := sliceShape{132, 172, 64}
+	gateUp := sliceShape{132, 172, 64, true}
 	if got, even := longest(gateUp.starts(), 64), longest(gateUp.even(), 64); got != 96 || even <= got {
 		t.Errorf("gate and up: %d K blocks, even %d", got, even)
 	}
-	if qkv := (sliceShape{132, 96, 64}); !slices.Equal(qkv.starts(), qkv.even()) {
+	if qkv := (sliceShape{132, 96, 64, false}); !slices.Equal(qkv.starts(), qkv.even()) {
 		t.Error("q, k, v do not have even slices, which are fewer")
+	}
+}
+
+// Slices of weights of 16 bits are whole partial sums of the decode class where an output tile has a number of slices that
+// divides theirs, and whole groups of them where slices are somewhat shorter than an output tile. The shapes of 7B, 8B and
+// 1B have kernels of mixed passes; those whose output tiles have six slices, as qwen3-4b's, have not.
+func TestSlicesOfWholePartialSums(t *testing.T) {
+	for _, c := range []struct {
+		rowTiles, cols, slices, each int // K blocks of a slice, 0: they differ
+		mixes                        bool
+	}{
+		{3 * 256, 4096, 128, 48, true}, // 7B: QKV, output, gate and up, down
+		{256, 4096, 128, 16, true},
+		{2 * 688, 4096, 132, 0, true},
+		{256, 11008, 128, 0, true},
+		{6144 / 16, 4096, 96, 32, true}, // 8B
+		{2 * 896, 4096, 132, 0, true},
+		{256, 14336, 128, 56, true},
+		{3072 / 16, 2048, 96, 8, true}, // 1B
+		{128, 2048, 64, 8, true},
+		{2 * 512, 2048, 128, 32, true},
+		{128, 8192, 128, 16, true},
+		{160, 9728, 120, 0, false}, // 4B: down
+		{56, 896, 12, 0, false},    // 0.5B: output
+	} {
+		s := sliceShapeOf(c.rowTiles, c.cols, true)
+		starts := s.starts()
+		if s.slices != c.slices || s.mixes() != c.mixes {
+			t.Errorf("%d row tiles, %d columns: %d slices, mixes: %v; wants %d, %v", c.rowTiles, c.cols, s.slices,
+				s.mixes(), c.slices, c.mixes)
+			continue
+		}
+		for i := range s.slices {
+			from, to := starts[i], starts[i+1]
+			if n := (to.tile-from.tile)*s.kBlocks + to.kBlock - from.kBlock; c.each > 0 && n != c.each {
+				t.Errorf("%d row tiles, %d columns: slice %d has %d K blocks, wants %d", c.rowTiles, c.cols, i, n, c.each)
+			}
+		}
+	}
+	down := sliceShapeOf(256, 11008, true).starts()
+	if want := []sliceStart{{0, 0}, {0, 44}, {0, 88}, {0, 132}, {1, 0}}; !slices.Equal(down[:5], want) {
+		t.Errorf("down of 7B: slices begin at %v, wants %v", down[:5], want)
 	}
 }

@@ -22,7 +22,7 @@ func wholeSuits(n int) bool {
 // launchWhole launches the kernel of whole output tiles for all of p's units over rounded rows.
 func launchWhole[T any](q *cuda.Queue, p productLaunch, kind string, r roundedInput, args T) error {
 	n := int(p.in.n)
-	shape := sliceShapeOf(p.units*p.tiles, int(p.in.cols))
+	shape := sliceShapeOf(p.units*p.tiles, int(p.in.cols), true)
 	plan := shape.args(wholeTiles(n, shape.tiles, q.SMs()))
 	plan.endUnit = int32(p.units)
 	g := cuda.Grid{X: wholeGrid(q.SMs(), shape.tiles, int(plan.tokenTiles)), Y: 1, Cluster: 2, Threads: wholeThreads,

@@ -3,7 +3,7 @@
 # kernel, and FOLDER/index: a line for each kernel, with its image.
 # usage: awk -v folder=FOLDER -f images.awk ALL.ptx
 
-# image_of returns the image of a kernel: that of its format, of its attention's head size, or
+# image_of returns the image of a kernel: that of its format, of its attention's head size, of mixed passes, or
 # of experts, or the common one, which every model needs.
 function image_of(kernel) {
 	# Quantised weights too are multiplied with activations that are rounded to float16.
@@ -13,6 +13,7 @@ function image_of(kernel) {
 		sub(/_$/, "", image)
 		return image
 	}
+	if (kernel ~ /_mixed[0-9]+$/) return kernel ~ /_f16_/ ? "mixed_f16" : "mixed"
 	if (kernel ~ /_f16(_|$)/) return "f16"
 	if (kernel ~ /^reel_(expert|route|choose)/) return "experts"
 	if (match(kernel, /^reel_attend_(prefill_)?[0-9]+/)) {

@@ -597,6 +597,18 @@ REEL_FIELD(ManyArgs<QKV>, arrivals, 208);
 REEL_FIELD(ManyArgs<QKV>, plan, 216);
 REEL_FIELD(ManyArgs<QKV>, ahead, 792);
 
+REEL_SIZE(MixedArgs<GateUp>, 1504);
+REEL_FIELD(MixedArgs<GateUp>, prompts, 0);
+REEL_FIELD(MixedArgs<GateUp>, generated, 728);
+
+REEL_SIZE(MixedArgs<Projection>, 1504);
+REEL_FIELD(MixedArgs<Projection>, prompts, 0);
+REEL_FIELD(MixedArgs<Projection>, generated, 728);
+
+REEL_SIZE(MixedArgs<QKV>, 1632);
+REEL_FIELD(MixedArgs<QKV>, prompts, 0);
+REEL_FIELD(MixedArgs<QKV>, generated, 792);
+
 REEL_SIZE(PlacesArgs, 40);
 REEL_FIELD(PlacesArgs, count, 0);
 REEL_FIELD(PlacesArgs, tiles, 8);

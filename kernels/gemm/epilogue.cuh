@@ -57,8 +57,9 @@ template <class Op, class D, int THREADS, int AHEAD = Op::QUADS_AHEAD, int BATCH
 		return {load_shared_float(at), load_shared_float(at + PITCH * 4), load_shared_float(at + 32),
 			load_shared_float(at + PITCH * 4 + 32)};
 	}
-	template <int N> __device__ __forceinline__ void stage_all(const float (&sum)[N]) const {
-		const uint32_t to = stagedSums();
+	// stage_all does so for all sums of a lane, after those of `skip` tokens.
+	template <int N> __device__ __forceinline__ void stage_all(const float (&sum)[N], int skip) const {
+		const uint32_t to = stagedSums() + skip * PITCH * 4;
 #pragma unroll
 		for (int i = 0; i < N / 4; i++) stage(to, i, {sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]});
 	}

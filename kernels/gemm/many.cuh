@@ -399,6 +399,18 @@ template <class Op, class D, int T, int ROWS_AHEAD, int WEIGHTS_AHEAD> struct Ma
 				(alone ? partial % PER_GROUP - 1 : 0), group);
 	}
 
+	// sum_planes adds the planes of an output tile for a group of tokens, `per` to each group of partial sums.
+	static __device__ __forceinline__ float4 sum_planes(const float4 *at, int per) {
+		float4 total;
+#pragma unroll
+		for (int q = 0; q < GROUPS; q++) {
+			float4 sum = __ldcg(at);
+			at += GROUPS_OF_TOKENS * CONSUMERS;
+			for (int i = 1; i < per; i++, at += GROUPS_OF_TOKENS * CONSUMERS) sum = add(sum, __ldcg(at));
+			total = q ? add(total, sum) : sum;
+		}
+		return total;
+	}
 	// finish_share finishes this block's share of the tokens.
 	__device__ __forceinline__ void finish_share(const Part &w, bool &waited) const {
 		uint32_t *const counter = arrival(w.tile * plan.perTile);
@@ -414,15 +426,7 @@ template <class Op, class D, int T, int ROWS_AHEAD, int WEIGHTS_AHEAD> struct Ma
 		const float4 *const p = opaque(plane(w.tile * planes_per_tile()));
 #pragma unroll 2
 		for (int g = from; g < to; g++) {
-			const float4 *at = p + g * CONSUMERS;
-			float4 total;
-#pragma unroll
-			for (int q = 0; q < GROUPS; q++) {
-				float4 sum = __ldcg(at);
-				at += GROUPS_OF_TOKENS * CONSUMERS;
-				for (int i = 1; i < per; i++, at += GROUPS_OF_TOKENS * CONSUMERS) sum = add(sum, __ldcg(at));
-				total = q ? add(total, sum) : sum;
-			}
+			const float4 total = sum_planes(p + g * CONSUMERS, per);
 			const int token = g * TOKEN_GROUP + (lane & 3) * 2;
 			store_shared(staged(token, row), total.x);
 			store_shared(staged(token + 1, row), total.y);

@@ -46,6 +46,7 @@
 #include "gemm/codes_tagged.cuh"
 #include "gemm/gemv.cuh"
 #include "gemm/many.cuh"
+#include "gemm/mixed.cuh"
 #include "gemm/operands.cuh"
 #include "gemm/skinny.cuh"
 #include "gemm/spread.cuh"
@@ -77,6 +78,10 @@
 	            const __grid_constant__ TaggedArgs<Op> a)                                       \
 	REEL_KERNEL(name##_tagged_ranks, FEW_ROWS_THREADS, 2, (gemv_tagged<Op, U, RankTags>(a)), \
 	            const __grid_constant__ RankArgs<Op> a)
+// The kernel of a mixed pass, for up to G generated rows and T tokens of prompts.
+#define REEL_MIXED(name, Op, D, G, T, STAGES)                                                            \
+	REEL_KERNEL(name##_mixed##G, (Mixed<Op, D, G, T, STAGES>::THREADS), 1, (mixed<Op, D, G, T, STAGES>(a)), \
+	            const __grid_constant__ MixedArgs<Op> a)
 // The kernel of whole output tiles, for long prompts.
 #define REEL_WHOLE(name, Op, D)                                                              \
 	REEL_KERNEL(name##_whole192, (Whole<Op, D, 192, 3>::THREADS), 1, (whole<Op, D, 192, 3>(a)), \
@@ -114,6 +119,7 @@
 #define REEL_STREAM_K(name, Op, D, T, STAGES)
 #define REEL_TAGGED(name, Op, U)
 #define REEL_WHOLE(name, Op, D)
+#define REEL_MIXED(name, Op, D, G, T, STAGES)
 #define REEL_STREAM_K_CODES(name, Op, F, T)
 #define REEL_CODES_RING8(format, F, name, Op)
 #define REEL_CODES_TAGGED(format, F, name, Op)
@@ -164,13 +170,20 @@ template <class Op> constexpr int ROWS_AHEAD = Op::PERSISTENT_SKINNY == 2 ? 1 : 
 	REEL_PRODUCT_OF(name##_bf16, Op, BF16, U) \
 	REEL_PRODUCT_OF(name##_f16, Op, F16, U)
 
-// The same, and the stream-K kernels of the prefill class.
+// The kernels of mixed passes: mixedKernels of mixed.go.
+#define REEL_MIXEDS(name, Op, D)         \
+	REEL_MIXED(name, Op, D, 16, 192, 5)  \
+	REEL_MIXED(name, Op, D, 32, 160, 5)
+
+// The same, and the kernels of the prefill class.
 #define REEL_PREFILL_PRODUCT(name, Op, U)  \
 	REEL_PRODUCT(name, Op, U)              \
 	REEL_STREAM_KS(name##_bf16, Op, BF16)  \
 	REEL_STREAM_KS(name##_f16, Op, F16)  \
 	REEL_WHOLE(name##_bf16, Op, BF16)    \
-	REEL_WHOLE(name##_f16, Op, F16)
+	REEL_WHOLE(name##_f16, Op, F16)      \
+	REEL_MIXEDS(name##_bf16, Op, BF16)   \
+	REEL_MIXEDS(name##_f16, Op, F16)
 
 // The kernels over the gathered rows of a prefill pass, those that are sampled.
 #define REEL_GATHERED_OF(name, Op, D)                                   \

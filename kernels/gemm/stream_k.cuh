@@ -10,8 +10,8 @@
 // A kernel fetches its own instructions from L2, so code that a block runs once or twice is as
 // short as possible and appears in one place.
 //
-// The order of sums is not that of operands.cuh. A partial is one sum in ascending order over a
-// slice's K blocks of an output tile. The partials of an output tile are added: the last one first,
+// The order of sums is not that of operands.cuh. A partial is one sum over a slice's K blocks of an output tile, in
+// ascending order over quantised weights, in that of KBlockOrder over others. The partials of an output tile are added: the last one first,
 // then the others in ascending order. Slices depend on the weight's shape alone, so a token's
 // result is the same in any batch and any chunk. (Osama et al., "Stream-K: Work-Centric Parallel
 // Decomposition for Dense Matrix-Matrix Multiplication on the GPU", 2023.)
@@ -46,30 +46,34 @@ template <int T> __device__ __forceinline__ void claim_registers() {
 	if (T > 56) increase_registers<216>();
 }
 
-// StreamK computes a product with activations of type D; W says how weights come (codes_stage.cuh).
-template <class Op, class D, int T, int STAGES_, class W = Elements<D>>
-struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
+// StreamK computes a product with activations of type D; W says how weights come (codes_stage.cuh). Before the prompt's
+// tokens there are G generated rows, of which a stage has activations too, and which mixed.cuh multiplies.
+template <class Op, class D, int T, int STAGES_, class W = Elements<D>, int G = 0>
+struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W, G>> {
 	static constexpr int STAGES = STAGES_; // K blocks in shared memory
 	// One warp copies activations. With few tokens a K block of quantised weights takes so little time that two warps
 	// copy weights.
 	static constexpr int WEIGHT_WARPS = W::QUANTISED && T <= 104 ? 2 : 1;
 	static constexpr int CONSUMERS = 256, PRODUCERS = 32 + WEIGHT_WARPS * 32,
 						 HELPERS = T > 56 ? 128 - PRODUCERS : 32, THREADS = CONSUMERS + PRODUCERS + HELPERS;
-	static constexpr int TILES = 8, UNITS = TILES / Op::R, TOKEN_GROUPS = T / TOKEN_GROUP;
+	static constexpr int TILES = 8, UNITS = TILES / Op::R, TOKEN_GROUPS = T / TOKEN_GROUP, GENERATED_GROUPS = G / TOKEN_GROUP;
 	// Bytes of activations and of weights in a stage.
-	static constexpr int ROWS = T * TOKEN_BLOCK_BYTES, WEIGHTS = TILES * W::TILE_BYTES;
+	static constexpr int ROWS = (G + T) * TOKEN_BLOCK_BYTES, WEIGHTS = TILES * W::TILE_BYTES;
 	using TokenInfo = typename Op::TokenInfo;         // per token, as the op defines it
-	using BlockEpilogue = Epilogue<Op, D, CONSUMERS>; // of an output tile; staged in the memory of activations
+	// Of an output tile; beside generated rows there are registers for one batch ahead.
+	using BlockEpilogue = Epilogue<Op, D, CONSUMERS, (G ? Op::QUADS_AHEAD > 0 : Op::QUADS_AHEAD)>; // staged in the memory of activations
 	static constexpr int GROUP_SUMS = CONSUMERS * 16; // bytes of a block's sums of eight tokens, a float4 per thread
 	// GROUPS_HELD: groups of eight tokens of a partial that a stage holds; the first GROUPS_LOW lie
 	// in the memory of activations, the others in that of weights.
 	static constexpr int GROUPS_LOW = ROWS / GROUP_SUMS, GROUPS_HELD = GROUPS_LOW + WEIGHTS / GROUP_SUMS;
-	// Shared memory: barriers, scales [T] at SCALES, token info [T] at TOKEN_INFO, then from HEADER_BYTES on the
+	// Shared memory: barriers, scales [G+T] at SCALES, token info [G+T] at TOKEN_INFO, then from HEADER_BYTES on the
 	// stages of activations and those of weights.
-	static constexpr int SCALES = STAGES * 16 + 32 <= 256 ? 256 : 512, TOKEN_INFO = (SCALES + T * 4 + 1023) / 1024 * 1024;
-	static constexpr int HEADER_BYTES = TOKEN_INFO + (sizeof(TokenInfo) * T + 1023) / 1024 * 1024,
+	static constexpr int SCALES = STAGES * 16 + 32 <= 256 ? 256 : 512,
+						 TOKEN_INFO = (SCALES + (G + T) * 4 + 1023) / 1024 * 1024;
+	static constexpr int HEADER_BYTES = TOKEN_INFO + (sizeof(TokenInfo) * (G + T) + 1023) / 1024 * 1024,
 						 BYTES = HEADER_BYTES + STAGES * (ROWS + WEIGHTS);
-	static_assert(STAGES * 16 + 32 <= SCALES && BYTES <= 227 * 1024 && T * BlockEpilogue::PITCH * 4 <= STAGES * ROWS &&
+	static_assert(STAGES * 16 + 32 <= SCALES && BYTES <= 227 * 1024 &&
+		(G + T) * BlockEpilogue::PITCH * 4 <= STAGES * ROWS && G % TOKEN_GROUP == 0 &&
 		T % TOKEN_GROUP == 0);
 	using Stages = StageRing<STAGES, HEADER_BYTES, ROWS, WEIGHTS>;
 	using Cursor = typename Stages::Cursor;
@@ -78,7 +82,7 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 	const StreamKArgs<Op> &a;
 	const Activations &in;
 	const uint32_t shared;
-	TokenInfo *const tokenInfo; // [T]
+	TokenInfo *const tokenInfo; // [G+T]
 	const SlicePlan &plan;
 	const int steps; // mma steps of an output tile
 	const Stages stages;
@@ -129,7 +133,7 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 	}
 	static __device__ __forceinline__ void wait_for_signal() { named_barrier_sync<CONSUMERS + 32>(2); }
 	static __device__ __forceinline__ void sync_consumers() { named_barrier_sync<CONSUMERS>(1); }
-	__device__ __forceinline__ int first_token(int tile) const { return tile * plan.tokens; } // of a token tile
+	__device__ __forceinline__ int first_token(int tile) const { return G + tile * plan.tokens; } // of a token tile
 	__device__ __forceinline__ int token_count(int tile) const { return min(plan.tokens, in.n - first_token(tile)); }
 	// Groups of eight tokens.
 	__device__ __forceinline__ int token_groups(int tile) const {
@@ -138,11 +142,11 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 
 	// copy_activations starts the copy of a K block's activations.
 	__device__ __forceinline__ void copy_activations(int tile, int kBlock, const Cursor &c) {
-		const int bytes = token_groups(tile) * GROUP_BYTES;
+		const int bytes = (G / TOKEN_GROUP + token_groups(tile)) * GROUP_BYTES;
 		mbarrier_expect(stages.full(c), bytes);
 		bulk_copy(EVICT_LAST, stages.rows(c),
 			a.rounded.rows +
-				((size_t)kBlock * (a.rounded.tokens / TOKEN_GROUP) + first_token(tile) / TOKEN_GROUP) * GROUP_BYTES,
+				((size_t)kBlock * (a.rounded.tokens / TOKEN_GROUP) + (first_token(tile) - G) / TOKEN_GROUP) * GROUP_BYTES,
 			bytes, stages.full(c));
 	}
 
@@ -154,10 +158,11 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 		SlicePosition w = this->begin(0);
 		do {
 			if (over) mbarrier_wait(stagesFree(), epilogues++ & 1);
+			KBlockOrder order(plan.kBlocks, W::QUANTISED ? 0 : w.kBlock);
 #pragma unroll 1
-			for (int p = w.kBlock; p < w.end; p++, c.next()) {
+			for (int p = w.kBlock; p < w.end; p++, c.next(), order.next()) {
 				stages.take(c, taken);
-				copy_activations(this->token_tile(w), p, c);
+				copy_activations(this->token_tile(w), W::QUANTISED ? p : order.at, c);
 			}
 			over = this->finishes_tile(w) && !defers_epilogue();
 			if (this->adds_partials(w)) copy_partials(w, c, taken);
@@ -203,16 +208,17 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 			const char *from[TILES / WEIGHT_WARPS];
 			const int first = which * (TILES / WEIGHT_WARPS);
 			tile_addresses(from, mine, first);
+			KBlockOrder order(plan.kBlocks, W::QUANTISED ? 0 : w.kBlock);
 #pragma unroll 1
-			for (int p = w.kBlock; p < w.end; p++, c.next()) {
+			for (int p = w.kBlock; p < w.end; p++, c.next(), order.next()) {
 				stages.take(c, taken);
 				if constexpr (W::QUANTISED) {
 					copy_codes<W>(stages, c, first, from, p, w.kBlock);
 				} else {
-					const int bytes = min(BLOCK_STEPS, steps - p * BLOCK_STEPS) * 512;
+					const int bytes = min(BLOCK_STEPS, steps - order.at * BLOCK_STEPS) * 512;
 					const uint32_t to = stages.weights(c);
 					if (bytes < TILE_BLOCK_BYTES) zero_missing<WEIGHTS>(to, bytes, lane);
-					copy_elements(to, from, p, bytes, stages.full(c));
+					copy_elements(to, from, order.at, bytes, stages.full(c));
 				}
 			}
 #pragma unroll 1
@@ -235,7 +241,7 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 	// compute_scales stores the scale and the token info of each token of a tile.
 	__device__ __forceinline__ void compute_scales(int tile) const {
 		for (int t = threadIdx.x - CONSUMERS - PRODUCERS; t < token_count(tile); t += HELPERS) {
-			tokenInfo[t] = op.token_info(first_token(tile) + t);
+			tokenInfo[G + t] = op.token_info(first_token(tile) + t);
 			const float *p = a.rounded.scales + first_token(tile) + t;
 			float scale = *p;
 			if (a.rounded.squares) {
@@ -243,7 +249,7 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 				for (int i = 1; i < a.rounded.squares; i++) scale = __fadd_rn(scale, p[(size_t)i * a.rounded.tokens]);
 				scale = rms_scale(in, scale);
 			}
-			store_shared(shared + SCALES + t * 4, scale);
+			store_shared(shared + SCALES + (G + t) * 4, scale);
 		}
 	}
 
@@ -335,33 +341,41 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 			multiply_elements<D, N>(sum, stages, c, w.kBlock, w.end);
 	}
 
-	// run_epilogue finishes an output tile, or this block's share of it.
-	__device__ __forceinline__ void run_epilogue(
-		const SlicePosition &part, float (&sum)[T / 2], Cursor &c, int signals) const {
+	// NoRows stages the sums of no generated rows.
+	struct NoRows {
+		__device__ __forceinline__ void operator()(const BlockEpilogue &, int, int) const {}
+	};
+	// run_epilogue finishes an output tile, or this block's share of it: generated rows, and then a token tile.
+	// stageGenerated(epilogue, from, to) stages the sums of the generated rows among token groups `from` to `to`-1.
+	template <class Stage = NoRows>
+	__device__ __forceinline__ void run_epilogue(const SlicePosition &part, float (&sum)[T / 2], Cursor &c, int signals,
+		const Stage &stageGenerated = {}) const {
 		// opaque: values that depend on it take no registers while K blocks are multiplied.
 		const int thread = opaque((int)threadIdx.x);
 		const bool shares = this->shares_results();
-		const int tile = this->token_tile(part), all = token_groups(tile),
+		const int tile = this->token_tile(part), all = GENERATED_GROUPS + token_groups(tile),
 				  which = this->slice(part) - part.outputTile * plan.perTile;
 		// This block finishes token groups `from` to `to`-1.
 		const int from = shares ? __umulhi(all * which, plan.inverse) : 0,
 				  to = shares ? __umulhi(all * (which + 1), plan.inverse) : all;
-		const int first = from * TOKEN_GROUP, n = min(token_count(tile), to * TOKEN_GROUP) - first;
+		const int first = from * TOKEN_GROUP, n = min(G + token_count(tile), to * TOKEN_GROUP) - first;
 		if (Op::NORMED) mbarrier_wait(scalesReady(), this->tiles_before(part) & 1);
 		typename BlockEpilogue::Lookahead lookahead;
 		const BlockEpilogue epilogue = {op, a.handover, shared + HEADER_BYTES, shared + SCALES, tokenInfo,
-			plan.firstUnit + part.outputTile * UNITS, plan.endUnit, first_token(tile), first, n, thread};
+			plan.firstUnit + part.outputTile * UNITS, plan.endUnit, first_token(tile) - G, first, n, thread};
 		if (shares) {
 			epilogue.look_ahead(lookahead);
 			// The helper waited for the other blocks. For passes before the last, signal_helper has
 			// seen this phase.
 			if (Op::NORMED || part.pass == plan.rounds - 1) mbarrier_wait(partialsArrived(), signals - 1 & 1);
 			sync_consumers();
+			stageGenerated(epilogue, from, to);
 			stage_share(epilogue, part, from, to, thread);
 		} else {
 			if (this->adds_partials(part)) add_partials(part, sum, c, thread);
 			sync_consumers(); // no thread reads activations any more
-			epilogue.stage_all(sum);
+			stageGenerated(epilogue, from, to);
+			epilogue.stage_all(sum, G);
 			epilogue.look_ahead(lookahead);
 		}
 		sync_consumers();
@@ -417,22 +431,23 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W>> {
 		}
 	}
 
-	// stage_share adds all partials of this block's share of the tokens and stages the sums.
+	// stage_share adds all partials of this block's share of the tokens and stages the sums, after those of generated rows.
 	__device__ __forceinline__ void stage_share(
 		const BlockEpilogue &epilogue, const SlicePosition &part, int from, int to, int thread) const {
-		const float4 *const first =
-			partials_of(this->token_tile(part), part.outputTile * plan.perTile) + from * CONSUMERS + thread;
+		const int begin = G ? max(from, GENERATED_GROUPS) : from;
+		const float4 *const first = partials_of(this->token_tile(part), part.outputTile * plan.perTile) +
+			(begin - GENERATED_GROUPS) * CONSUMERS + thread;
+		const uint32_t staged = epilogue.stagedSums() + (begin - from) * TOKEN_GROUP * BlockEpilogue::PITCH * 4;
 		if (plan.perTile == 4)
-			sum_partials<4, (TOKEN_GROUPS + 3) / 4>(epilogue, first, to - from);
+			sum_partials<4, (TOKEN_GROUPS + 3) / 4>(staged, first, to - begin);
 		else
-			sum_partials<0, 1>(epilogue, first, to - from);
+			sum_partials<0, 1>(staged, first, to - begin);
 	}
 	// sum_partials does so for COUNT partials, or any number with COUNT 0. The loads of E groups
 	// are in flight together; they may be more than n.
 	template <int COUNT, int E>
-	__device__ __forceinline__ void sum_partials(const BlockEpilogue &epilogue, const float4 *first, int n) const {
+	__device__ __forceinline__ void sum_partials(uint32_t staged, const float4 *first, int n) const {
 		const int partials = COUNT ? COUNT : plan.perTile;
-		const uint32_t staged = epilogue.stagedSums();
 #pragma unroll 1
 		for (int i = 0; i < n; i += E, first += E * CONSUMERS) {
 			float4 v[COUNT ? COUNT : 1][E];

@@ -125,13 +125,14 @@ template <class Op, class D, int T, int STAGES_> struct Whole {
 		for (int i = 0; item(i, w); i++) {
 			const int bytes = (token_count(w) + TOKEN_GROUP - 1) / TOKEN_GROUP * GROUP_BYTES;
 			const char *const from = a.rounded.rows + (size_t)(first_token(w) / TOKEN_GROUP) * GROUP_BYTES;
-			int k = first_k_block(w);
+			const int begin = first_k_block(w);
+			KBlockOrder order(plan.kBlocks, begin);
 #pragma unroll 1
 			for (int p = 0; p < plan.kBlocks; p++, c.next()) {
 				stages.take(c, taken);
 				mbarrier_expect(stages.full(c), bytes);
-				if (bytes) bulk_copy(EVICT_LAST, stages.rows(c), from + k * stride, bytes, stages.full(c));
-				if (++k == plan.kBlocks) k = 0;
+				if (bytes) bulk_copy(EVICT_LAST, stages.rows(c), from + order.at * stride, bytes, stages.full(c));
+				order.next_of(plan.kBlocks - begin == p + 1);
 			}
 		}
 	}
@@ -148,25 +149,26 @@ template <class Op, class D, int T, int STAGES_> struct Whole {
 			const int t = first + lane % MINE, unit = first_unit(w) + t / Op::R;
 			const char *from[MINE];
 			tile_addresses(from, fragments(op, min(unit, plan.endUnit - 1), t % Op::R));
-			int k = first_k_block(w);
+			const int begin = first_k_block(w);
+			KBlockOrder order(plan.kBlocks, begin);
 #pragma unroll 1
 			for (int p = 0; p < plan.kBlocks; p++, c.next()) {
 				stages.of_weights().take(c, taken);
-				const int bytes = min(BLOCK_STEPS, in.cols / MMA_K - k * BLOCK_STEPS) * 512;
+				const int bytes = min(BLOCK_STEPS, in.cols / MMA_K - order.at * BLOCK_STEPS) * 512;
 				if (bytes < TILE_BLOCK_BYTES) zero_missing<WEIGHTS>(stages.weights(c), bytes, lane);
 				if (elect_one()) {
 					mbarrier_expect(stages.full(c), TILES * bytes);
 #pragma unroll
 					for (int t = 0; t < MINE; t++) {
 						const uint32_t to = stages.weights(c) + (first + t) * TILE_BLOCK_BYTES;
-						const char *const at = from[t] + (size_t)k * TILE_BLOCK_BYTES;
+						const char *const at = from[t] + (size_t)order.at * TILE_BLOCK_BYTES;
 						bulk_copy_to_pair(EVICT_FIRST, to, at, bytes, stages.full(c));
 					}
 				} else if (WARP_ARRIVALS > 1) {
 					mbarrier_arrive(stages.full(c));
 				}
 				__syncwarp();
-				if (++k == plan.kBlocks) k = 0;
+				order.next_of(plan.kBlocks - begin == p + 1);
 			}
 		}
 	}

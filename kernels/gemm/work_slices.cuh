@@ -2,6 +2,7 @@
 // block of stream-K goes through them. stream_k.go and many.go compute the slices: in the kernel,
 // each role would first have to fetch the code of the divisions.
 #pragma once
+#include "gemm/operands.cuh"
 #include <cstdint>
 
 // SlicePlan divides a product; it mirrors slicePlan of args.go. The K blocks of all
@@ -21,12 +22,47 @@ struct SlicePlan {
 };
 static_assert(sizeof(SlicePlan) == 572, "in Go: slicePlan of args.go");
 
+// KBlockOrder goes through the K blocks of an output tile in the order of a prompt's sums over weights of 16 bits: first
+// those of partial sum 0 of operands.cuh (0, 16, 32, …), then those of 1, and so on. So a product of generated rows can go
+// through the same slices beside it (mixed.cuh). Slices count K blocks in this order.
+struct KBlockOrder {
+	const int kBlocks;
+	int partial, at; // the K block, and the partial sum that it belongs to
+
+	// from is how many K blocks come before.
+	__device__ __forceinline__ KBlockOrder(int kBlocks, int from) : kBlocks(kBlocks) {
+		const int each = kBlocks / PARTIALS, longer = kBlocks % PARTIALS; // so many partial sums have one K block more
+		const int past = max(from - longer * (each + 1), 0);
+		int begin;
+		if (past == 0) {
+			partial = quotient(from, each + 1);
+			begin = partial * (each + 1);
+		} else {
+			partial = quotient(past, each);
+			begin = from - past + partial * each;
+			partial += longer;
+		}
+		at = partial + (from - begin) * PARTIALS;
+	}
+	__device__ __forceinline__ void next() {
+		at += PARTIALS;
+		if (at >= kBlocks) at = ++partial;
+	}
+	// next_of does so, or begins anew after the last K block.
+	__device__ __forceinline__ void next_of(bool last) {
+		next();
+		if (last) partial = at = 0;
+	}
+	// quotient divides small numbers: an integer division has ten times the instructions.
+	static __device__ __forceinline__ int quotient(int x, int by) { return __fdividef(x + 0.5f, by); }
+};
+
 // SlicePosition is a thread's position in its block's work: pass after pass, each a slice for one
 // token tile. Within a slice, the part in the last output tile comes first, so that partials for
 // other blocks are ready early.
 struct SlicePosition {
 	int pass;
-	int outputTile, kBlock, end; // the part has K blocks kBlock to end-1 of the output tile
+	int outputTile, kBlock, end; // the part has K blocks kBlock to end-1 of the output tile, in the order of sums
 };
 
 // SliceSchedule walks through slices. Product has a member `plan`.
