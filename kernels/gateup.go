@@ -17,6 +17,7 @@ type GateUp struct {
 	// RowIndex is int32 [T]: the row of X for each row of Out, or -1 for rows of Out that are not
 	// written, which come last. Without it row t of Out takes row t of X.
 	RowIndex   device.Buffer
+	Full       bool          // most entries of RowIndex are rows, so a GPU takes all at once; the bits are the same
 	Norm       device.Buffer // float32 [hidden]
 	Gate, Up   Weight        // [inner][hidden]
 	Out        device.Buffer // out: float32 [T][inner], unless Handover.Rounded takes the results

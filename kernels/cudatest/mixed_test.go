@@ -203,3 +203,33 @@ func (p *products) median(ops []device.Op) float64 {
 	p.replay(ops...)
 	return float64(p.replayTimes(runs, ops...)[runs/2]) / float64(time.Microsecond)
 }
+
+// Products over a list that is mostly rows have the bits of those over a list that is mostly padding.
+func TestCUDAFullListsHaveTheBitsOfOthers(t *testing.T) {
+	b := newBoth(t)
+	const n, rows, hidden, inner = 64, 300, 1040, 1408
+	gate, up := b.matrix(kernels.BF16, inner, hidden)[1], b.matrix(kernels.BF16, inner, hidden)[1]
+	down, norm := b.matrix(kernels.BF16, hidden, inner)[1], put(b, b.normal(hidden, 1))[1]
+	x, in := put(b, b.normal(rows*hidden, 3))[1], put(b, b.normal(rows*inner, 1))[1]
+	before := b.normal(n*hidden, 1)
+	for _, count := range []int{1, 16, 17, 33, 64} {
+		index := slices.Repeat([]int32{-1}, n)
+		for i := range count {
+			index[i] = b.r.Int32N(rows)
+		}
+		list := put(b, index)[1]
+		gateUp := kernels.GateUp{X: x, RowIndex: list, Norm: norm, Gate: gate, Up: up, T: n, Eps: 1e-5}
+		projection := kernels.Projection{W: down, In: in, RowIndex: list, T: n}
+		run := func() (_, _ []uint32) {
+			gateUp.Out, projection.X = b.poisoned(n * inner)[1], b.load(1, bytesOf(before))
+			b.onGPU(gateUp, projection)
+			return read[uint32](b, 1, gateUp.Out)[:count*inner], read[uint32](b, 1, projection.X)[:count*hidden]
+		}
+		wantGateUp, wantProjection := run()
+		gateUp.Full, projection.Full = true, true
+		gateUp.Workspace, projection.Workspace = b.workspaceFor(mixedMemory, hidden), b.workspaceFor(mixedMemory, inner)
+		gotGateUp, gotProjection := run()
+		b.equal(fmt.Sprintf("%d of %d rows: gate and up", count, n), gotGateUp, wantGateUp)
+		b.equal(fmt.Sprintf("%d of %d rows: projection", count, n), gotProjection, wantProjection)
+	}
+}
