@@ -17,15 +17,20 @@ const (
 	DecodeClass Class = iota
 	PrefillClass
 	VerifyClass
+	MixedClass
 )
 
 // Key is the shape of a captured pass: everything that its launches depend on.
 // The rest (tokens, positions, lengths, block tables, sampling parameters, seeds)
 // is read on the device at fixed addresses.
 type Key struct {
-	Class   Class
-	Rows    int32 // decode, verify: sequences. Prefill: 1 by convention, though a chunk may hold several sequences
-	Queries int32 // decode: 1. Verify: the token rows of a sequence. Prefill: the tokens of the chunk
+	Class Class
+	// Rows is the number of sequences of a decode or verify step, and that of generated rows, padding included, of a mixed
+	// one. Prefill: 1 by convention, though a chunk may hold several sequences.
+	Rows int32
+	// Queries is the number of token rows of a sequence in a verify step, and that of the chunk's tokens in a prefill or
+	// mixed one. Decode: 1.
+	Queries int32
 	Variant uint8 // 0, or following
 }
 
@@ -43,6 +48,11 @@ func VerifyStep(n, queries int) Key {
 	return Key{Class: VerifyClass, Rows: int32(n), Queries: int32(queries)}
 }
 
+// Mixed returns the key of a mixed step of so many generated rows and prompt tokens.
+func Mixed(generated, prompt int) Key {
+	return Key{Class: MixedClass, Rows: int32(generated), Queries: int32(prompt)}
+}
+
 // Following returns the key of a decode step in which a draft model follows the model, so that it can guess later.
 func (k Key) Following() Key {
 	k.Variant = following
@@ -50,15 +60,25 @@ func (k Key) Following() Key {
 }
 
 // Tokens returns the number of token rows of the pass.
-func (k Key) Tokens() int { return int(k.Rows) * int(k.Queries) }
+func (k Key) Tokens() int {
+	if k.Class == MixedClass {
+		return int(k.Rows) + int(k.Queries)
+	}
+	return int(k.Rows) * int(k.Queries)
+}
 
-// String returns the shape as in "decode 8", "decode 8 followed", "prefill 64" or "verify 2x8".
+// HasPrompts reports whether the pass has prompt tokens. Their number is its size: padding comes after them.
+func (k Key) HasPrompts() bool { return k.Class == PrefillClass || k.Class == MixedClass }
+
+// String returns the shape as in "decode 8", "decode 8 followed", "prefill 64", "verify 2x8" or "mixed 16+208".
 func (k Key) String() string {
 	switch k.Class {
 	case PrefillClass:
 		return fmt.Sprintf("prefill %d", k.Queries)
 	case VerifyClass:
 		return fmt.Sprintf("verify %dx%d", k.Rows, k.Queries)
+	case MixedClass:
+		return fmt.Sprintf("mixed %d+%d", k.Rows, k.Queries)
 	}
 	if k.Variant == following {
 		return fmt.Sprintf("decode %d followed", k.Rows)
@@ -67,9 +87,10 @@ func (k Key) String() string {
 }
 
 // family returns k without its size. Only keys of one family can cover each other. In a verify step the queries decide
-// where the rows of a sequence are, so they are no size.
+// where the rows of a sequence are, and in a mixed step the generated rows where those of prompts begin, so they are no
+// size.
 func (k Key) family() Key {
-	if k.Class == PrefillClass {
+	if k.HasPrompts() {
 		k.Queries = 0
 	} else {
 		k.Rows = 0

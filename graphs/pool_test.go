@@ -287,3 +287,30 @@ func TestVerifyStepsCoverTheirOwnQueries(t *testing.T) {
 		}
 	}
 }
+
+// The graph of a mixed step runs steps of as many generated rows with fewer prompt tokens, and no others: the number of
+// generated rows decides where those of prompts begin.
+func TestMixedStepsCoverTheirOwnGeneratedRows(t *testing.T) {
+	r := newRig(t, device.HostOptions{}, Options{})
+	r.precapture(Mixed(8, 64), Mixed(8, 1024), Decode(72), Prefill(72), VerifyStep(8, 8))
+	for k, want := range map[Key]Kind{Mixed(8, 64): Exact, Mixed(8, 1): Padded, Mixed(8, 65): Eager, Mixed(8, 1024): Exact,
+		Mixed(8, 900): Padded, Mixed(7, 64): Eager, Mixed(9, 64): Eager, Mixed(4, 4): Eager, Prefill(8): Padded,
+		Decode(8): Padded, VerifyStep(8, 64): Eager} {
+		if p := r.run(k); p.Kind != want || want == Padded && p.Key.Tokens() == 8+1024 != (k == Mixed(8, 900)) {
+			t.Errorf("%s ran as kind %d on %s, wants kind %d", k, p.Kind, p.Key, want)
+		}
+	}
+}
+
+// Keys of different classes differ, and say so.
+func TestKeysOfMixedSteps(t *testing.T) {
+	k := Mixed(16, 208)
+	if k.String() != "mixed 16+208" || k.Tokens() != 224 || !k.HasPrompts() || k == Prefill(224) {
+		t.Errorf("%s of %d tokens", k, k.Tokens())
+	}
+	for _, k := range []Key{Decode(16), VerifyStep(16, 2)} {
+		if k.HasPrompts() {
+			t.Errorf("%s has prompts", k)
+		}
+	}
+}
