@@ -18,6 +18,9 @@ type Shape struct {
 	// Queries, if it is more than 1, makes a pass of the decode class a verify pass: its rows come in groups of so
 	// many, each with the last token of a sequence and drafts for those after it. All of them are sampled.
 	Queries int
+	// Generated makes a prefill pass a mixed pass: the first so many rows, padding included and fewer than Rows, are
+	// generated rows, each the only one of its sequence. See mixed.go.
+	Generated int
 	// Apart makes a pass whose ops may also be launched by themselves, again and again: none waits for what another one of
 	// the same pass has written, see [kernels.Tags]. It has the same results.
 	Apart bool
@@ -121,8 +124,8 @@ func (p *pass) feedForward(i int, gateUp, down kernels.Handover) {
 	p.project(p.downProjection(i, down), p.model.layers[i].afterFeedForward) // x += Wdown·inner
 }
 
-// prefill launches a pass over tokens of prompts. The formulas are those of decode. In the
-// last layer every row leaves its keys and values; after that only the sampled rows matter.
+// prefill launches a pass over tokens of prompts, in a mixed pass after generated rows. The formulas are those of decode.
+// In the last layer every row leaves its keys and values; after that only the sampled rows matter.
 // They are few, so ops of the decode class compute them, on rows gathered into sampledX.
 func (p *pass) prefill() {
 	p.launch(p.stage())

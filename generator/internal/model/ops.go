@@ -38,7 +38,8 @@ func (p *pass) qkv(i int, h kernels.Handover) kernels.QKV {
 		Q: w.q, K: w.k, V: w.v, Bias: w.bias, HeadNorms: w.headNorms, WidthNorms: w.widthNorms, RoPE: m.ropeOf(i),
 		Rows: s.Rows, Slots: s.Slots, KV: s.kvOf(i), Layer: s.kvLayer(i), Out: s.q, BeforeRoPE: s.beforeRoPE,
 		T: p.Rows, Hidden: m.Config.layerInput(), Heads: m.Config.heads(),
-		Class: p.Class, Workspace: s.hiddenWorkspace(), Handover: h, Tags: p.layerTags(i).qkv,
+		Class: p.Class, Generated: kernels.Generated(p.Generated), Workspace: s.hiddenWorkspace(), Handover: h,
+		Tags: p.layerTags(i).qkv,
 	}
 }
 
@@ -63,7 +64,7 @@ func (p *pass) attend(i int, h kernels.Handover) kernels.Attend {
 		Q: s.q, Rows: s.Rows, Slots: s.Slots, KV: s.kvOf(i), Layer: s.kvLayer(i), Out: out,
 		T: p.Rows, Heads: c.heads(), Scale: c.attentionScale(), Softcap: c.ScoreCap, Sinks: p.model.layers[i].sinks,
 		Window: c.Window(i),
-		Class:  p.Class, Workspace: s.attendWorkspace, Handover: h,
+		Class:  p.Class, Generated: kernels.Generated(p.Generated), Workspace: s.attendWorkspace, Handover: h,
 		AfterQKV: true, Queries: p.Queries, Tags: p.layerTags(i).attend,
 	}
 }
@@ -83,7 +84,8 @@ func (p *pass) outputProjection(i int, h kernels.Handover) kernels.Projection {
 	s := p.memory
 	return kernels.Projection{
 		Name: kernels.OutputProjection, W: p.model.layers[i].output, Bias: p.model.layers[i].outputBias, In: s.attended, X: s.x,
-		T: p.Rows, Class: p.Class, Workspace: s.innerWorkspace(), Handover: h, Tags: p.layerTags(i).output,
+		T: p.Rows, Class: p.Class, Generated: kernels.Generated(p.Generated), Workspace: s.innerWorkspace(), Handover: h,
+		Tags: p.layerTags(i).output,
 	}
 }
 
@@ -91,8 +93,8 @@ func (p *pass) gateUp(i int, h kernels.Handover) kernels.GateUp {
 	s, w := p.memory, &p.model.layers[i]
 	return kernels.GateUp{
 		X: s.x, Norm: w.feedForwardNorm, Eps: p.model.Config.layerEps(), Gate: w.gate, Up: w.up, Out: s.own.inner,
-		Activation: p.model.Config.Activation, T: p.Rows, Class: p.Class, Workspace: s.hiddenWorkspace(), Handover: h,
-		Scale: 1 / p.model.Config.innerDivisor(), Tags: p.layerTags(i).gateUp,
+		Activation: p.model.Config.Activation, T: p.Rows, Class: p.Class, Generated: kernels.Generated(p.Generated),
+		Workspace: s.hiddenWorkspace(), Handover: h, Scale: 1 / p.model.Config.innerDivisor(), Tags: p.layerTags(i).gateUp,
 	}
 }
 
@@ -100,7 +102,8 @@ func (p *pass) downProjection(i int, h kernels.Handover) kernels.Projection {
 	s := p.memory
 	return kernels.Projection{
 		Name: kernels.DownProjection, W: p.model.layers[i].down, In: s.inner, X: s.x,
-		T: p.Rows, Class: p.Class, Workspace: s.innerWorkspace(), Handover: h, Tags: p.layerTags(i).down,
+		T: p.Rows, Class: p.Class, Generated: kernels.Generated(p.Generated), Workspace: s.innerWorkspace(), Handover: h,
+		Tags: p.layerTags(i).down,
 	}
 }
 

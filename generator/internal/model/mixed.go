@@ -1,0 +1,37 @@
+package model
+
+import "reel.internal/reel/kernels"
+
+// A mixed pass has the next tokens of running sequences and tokens of prompts, so weights are read once for both. It is a
+// prefill pass whose first rows are generated rows, padding included: their ops have the bits of the decode class, see
+// [kernels.Generated]. After the last attention the rows of running sequences are sampled rows like the last ones of
+// prompts.
+
+// MixedOn is what the rows of mixed passes depend on beside the model.
+type MixedOn struct {
+	GPU, Hopper bool                     // which GPU has the kernels; without GPU the host
+	Formats     map[string]kernels.DType // of the matrices by tensor, as a plan has them
+	Chunk       int                      // prompt tokens of a step at most
+	MaxRows     int                      // of a pass, those of generated rows and of padding included
+}
+
+// MixedRows returns the rows of a mixed pass with the next tokens of n running sequences: the generated rows, padding
+// included, and the most prompt rows beside them. Both are 0 if there is no such pass. More sequences never have fewer
+// generated rows. Several ranks have none, nor have models for embeddings.
+func (c Config) MixedRows(on MixedOn, n int) (rows, most int) {
+	if n < 1 || c.ranks() > 1 || c.Embedding != nil || c.Eagle != nil {
+		return 0, 0
+	}
+	rows, most = n, on.Chunk // the host has one order of sums for all rows
+	if on.GPU {
+		rows, most = c.mixedRowsOnGPU(on, n)
+	}
+	if most = min(most, on.Chunk, on.MaxRows-rows); rows < n || most < 1 {
+		return 0, 0
+	}
+	return rows, most
+}
+
+// mixedRowsOnGPU returns the generated rows of a mixed pass on a GPU with n running sequences, padding included, and the
+// most rows of prompts beside them that its kernels take; 0: there are no kernels for it. No GPU has them yet.
+func (c Config) mixedRowsOnGPU(MixedOn, int) (rows, most int) { return 0, 0 }
