@@ -24,9 +24,12 @@ const (
 type costs struct {
 	decodes []float64 // by sequences of a decode or verify step; 0: never measured
 	prompts []cost    // by rows of a prefill step in grains, at position 0
+	// mixed are those of mixed steps by rows of prompts, whatever the generated rows: their number changes slowly, and
+	// makes less of the time.
+	mixed []cost
 	// attention is how much longer a row of a prompt takes for each position before it.
 	attention float64
-	prefills  int64 // measured so far
+	prefills  int64 // steps with prompts measured so far
 }
 
 type cost struct {
@@ -35,7 +38,16 @@ type cost struct {
 }
 
 func newCosts(rows, sequences int) costs {
-	return costs{decodes: make([]float64, sequences+1), prompts: make([]cost, grains(rows)+1)}
+	return costs{decodes: make([]float64, sequences+1), prompts: make([]cost, grains(rows)+1),
+		mixed: make([]cost, grains(rows)+1)}
+}
+
+// of returns the times of steps like b, which has prompts.
+func (c *costs) of(b *Batch) []cost {
+	if b.Generated > 0 {
+		return c.mixed
+	}
+	return c.prompts
 }
 
 func grains(rows int) int { return (rows + grain - 1) / grain }
@@ -68,12 +80,12 @@ func (c *costs) decode(sequences int) float64 {
 	return 0
 }
 
-// tookPrompt notes the time of a prefill step whose rows have so many positions before them altogether. What differs
+// tookPrompt notes the time of a step with prompts, whose rows have so many positions before them altogether. What differs
 // from the expected time is laid to the products, or with the mean position more and more to attention: a normalised
 // step of least mean squares.
-func (c *costs) tookPrompt(rows, before int, t float64) {
+func (c *costs) tookPrompt(times []cost, rows, before int, t float64) {
 	c.prefills++
-	b := &c.prompts[min(grains(rows), len(c.prompts)-1)]
+	b := &times[min(grains(rows), len(times)-1)]
 	base, attention := c.known(b), c.attention*float64(before)
 	b.at = c.prefills
 	if base == 0 {
@@ -97,39 +109,61 @@ func (c *costs) known(b *cost) float64 {
 }
 
 // measured returns the largest number of rows in grains, up to this one, of which the time is known; 0: there is none.
-func (c *costs) measured(rows int) int {
-	at := min(grains(rows), len(c.prompts)-1)
-	for at > 0 && c.known(&c.prompts[at]) == 0 {
+func (c *costs) measured(times []cost, rows int) int {
+	at := min(grains(rows), len(times)-1)
+	for at > 0 && c.known(&times[at]) == 0 {
 		at--
 	}
 	return at
 }
 
-// prompt returns the time expected of a prefill step; 0 before the first. Between two numbers of rows that were
-// measured it is on the line between them. Below the smallest it is in proportion. A grain above one that was measured,
-// and above the largest up to twice as many rows, it is the same: so they are tried.
+// prompt returns the time expected of a prefill step; 0 before the first.
 func (c *costs) prompt(rows, before int) float64 {
-	at := min(grains(rows), len(c.prompts)-1)
-	below, above := c.measured(rows), at
-	for above < len(c.prompts) && c.known(&c.prompts[above]) == 0 {
-		above++
-	}
-	time := 0.0
-	switch low := c.known(&c.prompts[below]); {
-	case above == len(c.prompts) && below == 0:
+	time, ok := c.expected(c.prompts, rows, 0)
+	if !ok {
 		return 0
-	case above == len(c.prompts):
-		time = low * max(1, float64(at)/float64(2*below))
-	case at-below <= 1:
-		time = low
-	default:
-		high := c.known(&c.prompts[above])
-		time = low + (high-low)*float64(at-below)/float64(above-below)
 	}
 	return time + c.attention*float64(before)
 }
 
-// before returns how many positions the rows of a prefill step have before them, altogether.
+// mix returns the time expected of a mixed step of so many sequences and rows of prompts. Before the first it is that of
+// two steps.
+func (c *costs) mix(sequences, rows, before int) float64 {
+	decode := c.decode(sequences)
+	time, ok := c.expected(c.mixed, rows, decode)
+	if !ok {
+		return c.prompt(rows, before) + decode
+	}
+	return time + c.attention*float64(before)
+}
+
+// expected returns the time expected of a step with so many rows of prompts at position 0, if one without takes the time
+// none; false before the first. Between two numbers of rows that were measured it is on the line between them, as it is
+// below the smallest. A grain above one that was measured, and above the largest up to twice as many rows, it is the
+// same: so they are tried.
+func (c *costs) expected(times []cost, rows int, none float64) (time float64, ok bool) {
+	at := min(grains(rows), len(times)-1)
+	below, above := c.measured(times, rows), at
+	for above < len(times) && c.known(&times[above]) == 0 {
+		above++
+	}
+	low := none
+	if below > 0 {
+		low = c.known(&times[below])
+	}
+	switch {
+	case above == len(times) && below == 0:
+		return 0, false
+	case above == len(times):
+		return low * max(1, float64(at)/float64(2*below)), true
+	case at-below <= 1:
+		return low, true
+	}
+	high := c.known(&times[above])
+	return low + (high-low)*float64(at-below)/float64(above-below), true
+}
+
+// before returns how many positions the rows of prompts in a step have before them, altogether.
 func before(step *kernels.Step) (n int) {
 	for _, r := range step.Rows {
 		n += int(max(0, r.Position))
@@ -143,14 +177,14 @@ func (s *Scheduler) Took(b *Batch, t time.Duration) {
 	switch {
 	case s.Gap == 0 || len(b.Step.Rows) == 0 || t <= 0:
 	case b.Prefill:
-		s.costs.tookPrompt(len(b.Step.Rows), before(&b.Step), float64(t))
+		s.costs.tookPrompt(s.costs.of(b), b.Prompts(), before(&b.Step), float64(t))
 	default:
 		s.costs.tookDecode(len(b.Served), float64(t))
 	}
 }
 
-// Expected returns how long b will take, if steps of its shape were measured lately. A prefill step takes no less than
-// one of fewer rows: of the next smaller number that was measured. It returns 0 if there is none.
+// Expected returns how long b will take, if steps of its shape were measured lately. A step with prompts takes no less
+// than one of fewer rows of them: of the next smaller number that was measured. It returns 0 if there is none.
 func (s *Scheduler) Expected(b *Batch) time.Duration {
 	c := &s.costs
 	switch {
@@ -159,9 +193,10 @@ func (s *Scheduler) Expected(b *Batch) time.Duration {
 	case !b.Prefill:
 		return time.Duration(c.decodes[min(len(b.Served), len(c.decodes)-1)])
 	}
-	at := c.measured(len(b.Step.Rows))
+	times := c.of(b)
+	at := c.measured(times, b.Prompts())
 	if at == 0 {
 		return 0
 	}
-	return time.Duration(c.known(&c.prompts[at]) + c.attention*float64(before(&b.Step)))
+	return time.Duration(c.known(&times[at]) + c.attention*float64(before(&b.Step)))
 }

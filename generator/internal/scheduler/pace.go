@@ -7,6 +7,10 @@ import "iter"
 // with the decode step after it, within the gap. If decode steps alone take more than half of the gap, prompts get as
 // long as they. So a prompt always has half of the time, and nobody waits for a whole chunk of somebody else's.
 //
+// Where there are mixed steps, both are one: every step while prompts wait has a row of each running sequence and as many
+// prompt rows as are expected to end within the gap, or within the time of two decode steps, if these take longer. Drafts
+// are for decode steps. Where sequences have some, those steps and prefill steps alternate.
+//
 // In a burst as many sequences wait for their first token as for their next one. Decode steps between would be nearly
 // empty, and hold all of them up. So the sequences of a burst wait longer for their second tokens: several whole chunks
 // come in a row. It ends with the prompts that were there when it began. A name of a user takes part with prompts of
@@ -105,6 +109,8 @@ func (s *Scheduler) turn(d demand) bool {
 	case d.decodes == 0:
 		s.since = 0 // whoever waits for a mask gives way
 		return true
+	case s.mixes(d) && !s.burst:
+		return s.lastDrafted
 	case s.Gap == 0:
 		return !s.lastPrefill
 	}
@@ -122,8 +128,12 @@ func (s *Scheduler) budget(d demand) float64 {
 
 // promptCost returns the time expected of the next prefill step with so many rows, if all are of its first prompt.
 func (s *Scheduler) promptCost(rows int, d demand) float64 {
-	return s.costs.prompt(rows, rows*d.position+rows*rows/2)
+	return s.costs.prompt(rows, s.beforeNext(rows, d))
 }
+
+// beforeNext returns how many positions the rows of the next step with prompts have before them, if all are of its first
+// prompt.
+func (s *Scheduler) beforeNext(rows int, d demand) int { return rows*d.position + rows*rows/2 }
 
 // chunk returns how many rows the next prefill step may have. If others wait for their next tokens, it is the most
 // that the budget has room for. What is left of the prompts is then divided evenly among steps, so that no small one
@@ -145,8 +155,25 @@ func (s *Scheduler) chunk(d demand) int {
 	}
 	for ; rows > grain && s.promptCost(rows, d) > budget; rows = grain * (grains(rows) - 1) {
 	}
-	steps := (d.tokens + rows - 1) / rows
-	return min(rows, grain*grains((d.tokens+steps-1)/steps))
+	return evenly(d.tokens, rows)
+}
+
+// mixedChunk returns how many prompt rows a mixed step of n sequences may have, most at most, divided as in chunk.
+func (s *Scheduler) mixedChunk(d demand, n, most int) int {
+	if s.Gap == 0 {
+		return most
+	}
+	rows, longest := most, max(float64(s.Gap)*(1-margin), 2*s.costs.decode(n))
+	for ; rows > grain && s.costs.mix(n, rows, s.beforeNext(rows, d)) > longest; rows = grain * (grains(rows) - 1) {
+	}
+	return evenly(d.tokens, rows)
+}
+
+// evenly returns the rows of the next step if so many tokens are divided among as few steps as there can be, of whole
+// grains and a number of rows at most.
+func evenly(tokens, rows int) int {
+	steps := (tokens + rows - 1) / rows
+	return min(rows, grain*grains((tokens+steps-1)/steps))
 }
 
 // burstChunk returns how many rows a step has while many prompts wait: the number of a long step that takes at most so
@@ -208,10 +235,11 @@ func (s *Scheduler) longSteps(d demand, most float64) iter.Seq[int] {
 	}
 }
 
-// note counts the time expected of a step that was formed: what prefill steps take since the last decode step.
+// note counts the time expected of a step that was formed: what prefill steps take since the last step in which running
+// sequences had rows.
 func (s *Scheduler) note(b *Batch, d demand) {
-	s.lastPrefill = b.Prefill
-	if !b.Prefill || d.next == 0 {
+	s.lastPrefill, s.lastDrafted = b.Prefill && b.Generated == 0, b.Queries > 1
+	if !s.lastPrefill || d.next == 0 {
 		s.since = 0
 		return
 	}

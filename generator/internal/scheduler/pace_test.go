@@ -40,9 +40,13 @@ func (m machine) took(b *Batch) time.Duration {
 	if !b.Prefill {
 		return time.Duration(between(m.decodes, float64(rows)) * 1e6)
 	}
+	generated := 0.0
+	if rows -= b.Generated; b.Generated > 0 { // a tenth of a decode step
+		generated = between(m.decodes, float64(b.Generated)) / 10
+	}
 	tiles := (rows + m.tile - 1) / m.tile
 	products := between(m.prompts, float64(rows)/float64(tiles)) * (1 + 0.85*float64(tiles-1))
-	return time.Duration(products*1e6 + m.attention*float64(before(&b.Step)))
+	return time.Duration((products+generated)*1e6 + m.attention*float64(before(&b.Step)))
 }
 
 // clocked is a scheduler whose steps take the time of a machine. The step after the one that runs is formed when the
@@ -53,6 +57,7 @@ type clocked struct {
 	machine machine
 	noise   *rand.Rand // of up to a 20th of a step, or nil
 	late    bool       // the next step is formed shortly before its begin
+	formed  func(*Batch)
 	now     time.Duration
 	arrive  []arrival // in order of time
 	tokens  map[*Sequence][]time.Duration
@@ -85,6 +90,9 @@ func (c *clocked) run(until time.Duration) {
 			b := c.s.Next()
 			if b == nil {
 				break
+			}
+			if c.formed != nil {
+				c.formed(b)
 			}
 			begins := at
 			if len(flight) == 1 {
@@ -142,9 +150,12 @@ func quantile(sorted []time.Duration, part float64) time.Duration {
 }
 
 // besides runs 16 sequences while prompts arrive twice a second, and returns the gaps between the tokens of the 16, and
-// the times to the prompts' first tokens.
-func besides(t *testing.T, m machine, gap time.Duration, length int) (gaps, first []time.Duration) {
+// the times to the prompts' first tokens. change, if not nil, changes the scheduler.
+func besides(t *testing.T, m machine, gap time.Duration, length int, change func(*clocked)) (gaps, first []time.Duration) {
 	c := newClocked(t, m, gap)
+	if change != nil {
+		change(c)
+	}
 	c.noise = rand.New(rand.NewPCG(1, 2))
 	var running []*Sequence
 	for range 16 {
@@ -192,7 +203,7 @@ func TestPromptsHoldUpOthersTokensForTheGap(t *testing.T) {
 		{faster, 0, 16, 12, 80},
 		{faster, 10, 10, 8, 105},
 	} {
-		gaps, first := besides(t, c.machine, milli(c.gap), 2000)
+		gaps, first := besides(t, c.machine, milli(c.gap), 2000, nil)
 		p99, worst, ttft := quantile(gaps, 0.99), gaps[len(gaps)-1], quantile(first, 0.5)
 		t.Logf("a gap of %v ms: ITL P50 %v, P99 %v, max %v; TTFT P50 %v, max %v", c.gap, quantile(gaps, 0.5), p99, worst,
 			ttft, first[len(first)-1])

@@ -46,6 +46,9 @@ type Options struct {
 	// Gap bounds, as far as steps are as short, the time between two tokens of a sequence while others' prompts are
 	// computed (pace.go); 0: prefill steps have whole chunks, and alternate with decode steps.
 	Gap time.Duration
+	// MixedRows returns the generated rows, padding included, of a mixed step with the next tokens of n sequences, and the
+	// most prompt rows beside them; 0: there is none. nil: there are no mixed steps.
+	MixedRows func(n int) (rows, most int)
 	// FirstStep is the number of the first step.
 	FirstStep uint64
 	// InFlight is how many steps may be formed before the first of them has completed.
@@ -54,8 +57,11 @@ type Options struct {
 
 // Batch is the next step and the sequences in it.
 type Batch struct {
-	Prefill bool
+	Prefill bool // there are prompt tokens
 	Step    kernels.Step
+	// Generated is the number of rows before those of prompts in a mixed step: one of each sequence that is past its
+	// prompt, then padding. In other steps it is 0.
+	Generated int
 	// Queries is 1, or in a verify step the rows of each sequence, padding included: the i-th one's begin at row
 	// i*Queries.
 	Queries int
@@ -78,6 +84,14 @@ type Batch struct {
 	epoch        uint64  // the scheduler's, when Step.Pages was made
 }
 
+// Prompts returns the number of prompt tokens in the step.
+func (b *Batch) Prompts() int {
+	if !b.Prefill {
+		return 0
+	}
+	return len(b.Step.Rows) - b.Generated
+}
+
 // entry is one entry of a sequence's block table.
 type entry struct {
 	q     *Sequence
@@ -98,8 +112,8 @@ type entry struct {
 // A masked sequence is sampled by one step in flight, since the mask of a token depends on the token before it. So its
 // slot's masks are written only while no enqueued step reads them.
 //
-// Prompts are prefilled in chunks, and prefill steps alternate with decode steps, so that a long prompt does not
-// hold up others' tokens. What steps took lately decides how large a chunk is (pace.go, costs.go).
+// Prompts are prefilled in chunks, in mixed steps or in prefill steps that alternate with decode steps, so that a long
+// prompt does not hold up others' tokens. What steps took lately decides how large a chunk is (pace.go, costs.go).
 type Scheduler struct {
 	Options
 	pages        *kv.Pool
@@ -131,7 +145,8 @@ type Scheduler struct {
 	completed    uint64      // all steps below it have completed
 	epoch        uint64      // number of page moves begun
 	unsentMoves  int         // block table entries that changed by a move and that no step carries yet
-	lastPrefill  bool        // the last step was prefill
+	lastPrefill  bool        // the last step was prefill, and not mixed
+	lastDrafted  bool        // the last step had drafts
 	costs        costs       // of steps
 	since        float64     // nanoseconds that prefill steps are expected to take since the last decode step
 	burst        bool        // there is one

@@ -64,6 +64,9 @@ func randomLoad(pick func(int) int, fault func(string, ...any), plant func(*simu
 		o.MaxVerify = 1 + pick(20)
 	}
 	o.Gap = time.Duration(pick(2) * pick(3000))
+	if pick(2) == 0 {
+		o.MixedRows = mixedRows(1+pick(4), 1+pick(12))
+	}
 	o.Pages = pagesFor(40, o.PageTokens) + o.Reserve*o.ReservePages + pick(12)
 	m, err := newSimulation(o, pick(80), pick, fault)
 	if err != nil {
@@ -93,7 +96,7 @@ func randomLoad(pick func(int) int, fault func(string, ...any), plant func(*simu
 // Whatever joins, moves between pages and tiers, is evicted, loaded and cancelled, each row reads what it must, and
 // every sequence ends. RAPID_CHECKS lengthens the test.
 func TestEveryRowReadsItsOwnValues(t *testing.T) {
-	var found, partial, out, stored, loaded, moved, drafted, stood, masked uint64
+	var found, partial, out, stored, loaded, moved, drafted, stood, masked, mixed, padded uint64
 	rapid.Check(t, func(t *rapid.T) {
 		pick := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "pick") }
 		for range 16 {
@@ -102,6 +105,7 @@ func TestEveryRowReadsItsOwnValues(t *testing.T) {
 			out, stored, loaded, moved = out+movedOut, stored+st.Stored, loaded+st.Loaded, moved+m.s.epoch
 			drafted, stood = drafted+uint64(m.drafted), stood+uint64(m.stood)
 			masked += uint64(m.maskedStood)
+			mixed, padded = mixed+uint64(m.mixed), padded+uint64(m.padded)
 			for _, q := range m.all {
 				found += uint64(q.Cached())
 				partial += uint64(min(1, q.Cached()%m.s.PageTokens))
@@ -109,9 +113,9 @@ func TestEveryRowReadsItsOwnValues(t *testing.T) {
 		}
 	})
 	t.Logf("%d tokens and %d partial pages found, %d pages stored, %d loaded, %d moved, %d sequences moved out, "+
-		"%d of %d drafts stood, %d of them of masked sequences", found, partial, stored, loaded, moved, out, stood, drafted,
-		masked)
-	if !t.Failed() && min(found, partial, out, stored, loaded, moved, stood, drafted-stood, masked) == 0 {
+		"%d of %d drafts stood, %d of them of masked sequences, %d mixed steps, %d of them with padding", found, partial, stored,
+		loaded, moved, out, stood, drafted, masked, mixed, padded)
+	if !t.Failed() && min(found, partial, out, stored, loaded, moved, stood, drafted-stood, masked, mixed, padded) == 0 {
 		t.Error("some event that this test needs never happened")
 	}
 }

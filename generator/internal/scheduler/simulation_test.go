@@ -32,6 +32,7 @@ type simulation struct {
 
 	drafted, stood int                                  // drafts in steps, and those of them that stood
 	maskedStood    int                                  // of masked sequences
+	mixed, padded  int                                  // mixed steps, and those of them with padding
 	accepted       func(q *Sequence, drafts, stand int) // what is called with them; the scheduler's, or a fault
 }
 
@@ -63,6 +64,7 @@ type simulatedStep struct {
 	batch    *Batch
 	prefill  bool
 	queries  int // rows of a sequence, if the step is no prefill
+	mixed    int // generated rows of a mixed step
 	drafts   []int
 	counts   []int // results of each of sampled, if the step ran
 	restored []kernels.SlotState
@@ -194,7 +196,7 @@ func (m *simulation) form() bool {
 
 func (m *simulation) enqueue(b *Batch) {
 	step := &simulatedStep{batch: b, prefill: b.Prefill, sampled: slices.Clone(b.Sampled), owners: map[int32]*Sequence{},
-		wrote: map[int32]*Sequence{}, queries: b.Queries, drafts: slices.Clone(b.Drafts), pages: map[int32][]int32{}}
+		wrote: map[int32]*Sequence{}, queries: b.Queries, mixed: b.Generated, drafts: slices.Clone(b.Drafts), pages: map[int32][]int32{}}
 	step.Number, step.Rows, step.Samples = b.Step.Number, slices.Clone(b.Step.Rows), slices.Clone(b.Step.Samples)
 	step.Inits, step.Pages = slices.Clone(b.Step.Inits), slices.Clone(b.Step.Pages)
 	for _, q := range append(slices.Clone(b.Served), b.Reread) {
@@ -278,7 +280,11 @@ func (m *simulation) runStep(step *simulatedStep) {
 		m.verify(step)
 		return
 	}
+	m.checkMixed(step)
 	for i, row := range step.Rows {
+		if row.Slot == kernels.NoSlot {
+			continue
+		}
 		m.row(step, row)
 		if n := slices.Index(step.Samples, int32(i)); n >= 0 {
 			q, slot := step.owners[row.Slot], &m.slots[row.Slot]
@@ -294,6 +300,32 @@ func (m *simulation) runStep(step *simulatedStep) {
 	}
 	if slices.Contains(step.Samples, -1) {
 		m.fault("step %d samples a row that it does not have: its prompt was found up to the last token", step.Number)
+	}
+}
+
+// checkMixed checks the order of a step's rows: generated rows, in a mixed step with padding after them, then those of
+// prompts.
+func (m *simulation) checkMixed(step *simulatedStep) {
+	generated, padding := 0, 0
+	for i, row := range step.Rows {
+		switch {
+		case row.Slot == kernels.NoSlot:
+			padding++
+		case row.Position == kernels.FromDevice:
+			if generated++; step.prefill && (i >= step.mixed || padding > 0) || step.prefill && step.Samples[i] != int32(i) {
+				m.fault("step %d: row %d of %d generated ones is %+v, samples %v", step.Number, i, step.mixed, row, step.Samples)
+			}
+		case i < step.mixed:
+			m.fault("step %d: row %d of %d generated ones is a prompt's", step.Number, i, step.mixed)
+		}
+	}
+	if step.mixed == 0 && padding > 0 || step.mixed > 0 && (!step.prefill || generated == 0 ||
+		step.mixed >= len(step.Rows) || len(step.Samples) > min(m.s.MaxBatch+m.s.Reserve, MaxPrompts)) {
+		m.fault("step %d: %d generated rows, %d of padding and %d samples of %d rows", step.Number, step.mixed, padding,
+			len(step.Samples), len(step.Rows))
+	}
+	if step.mixed > 0 {
+		m.mixed, m.padded = m.mixed+1, m.padded+min(1, padding)
 	}
 }
 

@@ -18,10 +18,13 @@ func (s *Scheduler) Next() *Batch {
 		return nil // with two steps in flight they would stay two half batches
 	}
 	if s.turn(d) {
-		s.prefill(b, s.chunk(d))
+		s.prefill(b, s.chunk(d), min(s.MaxBatch, MaxPrompts))
 	}
 	if len(b.Step.Rows) == 0 && d.decodes > 0 { // the prompts may all wait for pages
 		s.decode(b)
+		if s.mixes(d) {
+			s.mix(b, d)
+		}
 	}
 	if len(b.Step.Rows) == 0 {
 		return nil
@@ -90,22 +93,52 @@ func (s *Scheduler) popSlot(q *Sequence) {
 	q.generation = s.generations[q.slot]
 }
 
-// prefill fills a chunk of so many rows with prompt tokens, in the order of the shares. At most MaxPrompts and MaxBatch
-// prompts may end in one step, since a prefill pass samples no more rows.
-func (s *Scheduler) prefill(b *Batch, chunk int) {
-	most := min(s.MaxBatch, MaxPrompts)
-	for q := s.nextPrompt(); q != nil && len(b.Step.Rows) < chunk && len(b.Sampled) < most; q = s.nextPrompt() {
+// prefill fills the step up to so many rows with prompt tokens, in the order of the shares. At most so many rows are
+// sampled, those of prompts that end among them.
+func (s *Scheduler) prefill(b *Batch, rows, sampled int) {
+	begin := len(b.Step.Rows)
+	for q := s.nextPrompt(); q != nil && len(b.Step.Rows) < rows && len(b.Sampled) < sampled; q = s.nextPrompt() {
 		if !s.findMore(q) || s.lacksMask(q) || !s.prepareSlot(b, q) {
 			q.heldBack = s.rounds
 			continue
 		}
-		rows := chunk - len(b.Step.Rows)
+		n := rows - len(b.Step.Rows)
 		if q.Sampling.Masked && !q.allowed { // the last row waits for the mask
-			rows = min(rows, len(q.Prompt)-q.prefilled-1)
+			n = min(n, len(q.Prompt)-q.prefilled-1)
 		}
-		s.addPrompt(b, q, rows)
+		s.addPrompt(b, q, n)
 	}
-	b.Prefill = len(b.Step.Rows) > 0
+	b.Prefill = len(b.Step.Rows) > begin
+}
+
+// mostMixed returns the most sampled rows of a mixed step.
+func (s *Scheduler) mostMixed() int { return min(s.MaxBatch+s.Reserve, MaxPrompts) }
+
+// mixes reports whether the next decode step may be a mixed one: prompts wait, and there is such a step in which one of
+// them may end.
+func (s *Scheduler) mixes(d demand) bool {
+	if s.MixedRows == nil || d.prompts == 0 || d.decodes == 0 || d.decodes >= s.mostMixed() {
+		return false
+	}
+	rows, _ := s.MixedRows(d.decodes)
+	return rows > 0
+}
+
+// mix makes a decode step without drafts a mixed one: padding up to the generated rows of such a pass, then prompt
+// tokens. If no prompt can go on, it stays what it is.
+func (s *Scheduler) mix(b *Batch, d demand) {
+	n := len(b.Step.Rows)
+	rows, most := s.MixedRows(n)
+	if n == 0 || rows == 0 || b.Queries > 1 {
+		return
+	}
+	for len(b.Step.Rows) < rows {
+		b.Step.Rows = append(b.Step.Rows, kernels.Row{Slot: kernels.NoSlot})
+	}
+	s.prefill(b, rows+s.mixedChunk(d, n, most), s.mostMixed())
+	if b.Generated = rows; !b.Prefill {
+		b.Step.Rows, b.Generated = b.Step.Rows[:n], 0
+	}
 }
 
 // prepareSlot adds the restore or the init that q's slot needs before its next row. It returns false if the step

@@ -1,0 +1,326 @@
+package scheduler
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"reel.internal/reel/kernels"
+)
+
+// mixedRows returns an Options.MixedRows with generated rows in multiples of a number.
+func mixedRows(multiple, most int) func(n int) (int, int) {
+	return func(n int) (int, int) { return (n + multiple - 1) / multiple * multiple, most }
+}
+
+// withMixed returns a small scheduler with mixed steps, in which so many sequences have had their first token.
+func withMixed(t *testing.T, running int, change func(*Options)) (s *Scheduler, all []*Sequence) {
+	t.Helper()
+	o := small()
+	o.MixedRows = mixedRows(4, 8)
+	if change != nil {
+		change(&o)
+	}
+	s = mustNew(t, o)
+	for range running {
+		all = append(all, &Sequence{Prompt: prompt(1), MaxTokens: 50})
+	}
+	s.addAll(t, all...)
+	for len(all) > 0 && all[running-1].sampled == 0 {
+		s.step(t)
+	}
+	return s, all
+}
+
+func (s *Scheduler) addAll(t *testing.T, all ...*Sequence) {
+	t.Helper()
+	for _, q := range all {
+		if err := s.Add(q); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// step forms a step and completes it.
+func (s *Scheduler) step(t *testing.T) *Batch {
+	t.Helper()
+	b := s.Next()
+	if b == nil {
+		t.Fatal("no step")
+	}
+	s.Complete(b.Step.Number)
+	return b
+}
+
+// shape describes a step as a graph's key does.
+func (b *Batch) shape() string {
+	switch {
+	case b.Generated > 0:
+		return fmt.Sprintf("mixed %d+%d", b.Generated, b.Prompts())
+	case b.Prefill:
+		return fmt.Sprintf("prefill %d", b.Prompts())
+	case b.Queries > 1:
+		return fmt.Sprintf("verify %dx%d", len(b.Sampled), b.Queries)
+	}
+	return fmt.Sprintf("decode %d", len(b.Step.Rows))
+}
+
+// shapes forms so many steps.
+func (s *Scheduler) shapes(t *testing.T, n int) (all []string) {
+	t.Helper()
+	for range n {
+		all = append(all, s.step(t).shape())
+	}
+	return all
+}
+
+// Rows of running sequences come first, in their order, then padding, then prompts; samples and sequences are in the
+// order of rows. Everybody who runs has a row in each step until no prompt is left.
+func TestMixedSteps(t *testing.T) {
+	s, all := withMixed(t, 2, nil)
+	c, d := &Sequence{Prompt: prompt(5), MaxTokens: 50}, &Sequence{Prompt: prompt(9), MaxTokens: 50}
+	s.addAll(t, c, d)
+	b := s.step(t)
+	fromDevice := func(q *Sequence) kernels.Row {
+		return kernels.Row{Slot: q.slot, Position: kernels.FromDevice, Token: kernels.FromDevice}
+	}
+	padding := kernels.Row{Slot: kernels.NoSlot}
+	want := []kernels.Row{fromDevice(all[0]), fromDevice(all[1]), padding, padding}
+	for i := range int32(5) {
+		want = append(want, kernels.Row{Slot: c.slot, Position: i})
+	}
+	for i := range int32(3) {
+		want = append(want, kernels.Row{Slot: d.slot, Position: i})
+	}
+	if b.shape() != "mixed 4+8" || !slices.Equal(b.Step.Rows, want) || !slices.Equal(b.Step.Samples, []int32{0, 1, 8}) ||
+		!slices.Equal(b.Sampled, []*Sequence{all[0], all[1], c}) || len(b.Served) != 4 {
+		t.Errorf("%s: rows %v, samples %v, %d sampled, %d served", b.shape(), b.Step.Rows, b.Step.Samples, len(b.Sampled),
+			len(b.Served))
+	}
+	if got := s.shapes(t, 3); !slices.Equal(got, []string{"mixed 4+6", "decode 4", "decode 4"}) {
+		t.Errorf("then %v", got)
+	}
+}
+
+// Without a gap every step is mixed while prompts wait. Without mixed steps, or for a number of sequences that has none,
+// steps alternate.
+func TestEveryStepIsMixed(t *testing.T) {
+	for name, c := range map[string]struct {
+		rows func(int) (int, int)
+		want []string
+	}{
+		"mixed":   {mixedRows(1, 16), []string{"mixed 1+16", "mixed 1+16", "mixed 1+16"}},
+		"none":    {nil, []string{"decode 1", "prefill 16", "decode 1"}},
+		"not one": {func(int) (int, int) { return 0, 0 }, []string{"decode 1", "prefill 16", "decode 1"}},
+	} {
+		s, _ := withMixed(t, 1, func(o *Options) { o.MixedRows = c.rows })
+		s.addAll(t, &Sequence{Prompt: prompt(60), MaxTokens: 4})
+		if got := s.shapes(t, 3); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, wants %v", name, got, c.want)
+		}
+	}
+}
+
+// A step in which no prompt can go on is a decode step without padding.
+func TestAStepWithoutPromptsIsNotMixed(t *testing.T) {
+	s, all := withMixed(t, 2, func(o *Options) { o.RestoreWords = 1 })
+	first := &Sequence{Prompt: prompt(12), MaxTokens: 1, Scope: "all"}
+	s.addAll(t, first)
+	for first.sampled == 0 {
+		s.step(t)
+	}
+	s.Remove(first)
+	all[0].restore = true // and has the room for restores of a step
+	found := &Sequence{Prompt: prompt(13), MaxTokens: 1, Scope: "all"}
+	s.addAll(t, found)
+	b := s.step(t)
+	if b.shape() != "decode 2" || b.Prefill || len(b.Restored) != 1 || len(b.Step.Samples) != 2 {
+		t.Errorf("%s with %d restores: %v", b.shape(), len(b.Restored), b.Step.Rows)
+	}
+	if b = s.step(t); b.shape() != "mixed 4+1" || found.Cached() == 0 {
+		t.Errorf("then %s", b.shape())
+	}
+}
+
+// No more rows are sampled than a mixed pass samples: those of running sequences, and prompts that end.
+func TestMostSampledRowsOfAMixedStep(t *testing.T) {
+	for _, c := range []struct {
+		running, reserve int
+		want             []string
+	}{
+		{62, 0, []string{"mixed 62+4", "prefill 8", "decode 68"}}, // two prompts of two tokens, then too many run
+		{63, 0, []string{"mixed 63+2", "prefill 10", "decode 69"}},
+		{64, 0, []string{"decode 64", "prefill 12", "decode 70"}},
+	} {
+		s, _ := withMixed(t, c.running, func(o *Options) {
+			o.MaxBatch, o.Chunk, o.Pages, o.MixedRows = 100, 128, 4000, mixedRows(1, 64)
+		})
+		for range 6 {
+			s.addAll(t, &Sequence{Prompt: prompt(2), MaxTokens: 9})
+		}
+		if got := s.shapes(t, 3); !slices.Equal(got, c.want) {
+			t.Errorf("beside %d: %v, wants %v", c.running, got, c.want)
+		}
+	}
+	// Slots of the reserve count: there is a sample for each.
+	s, _ := withMixed(t, 4, func(o *Options) { o.Reserve = 2 })
+	s.addAll(t, &Sequence{Prompt: prompt(2), MaxTokens: 9, User: User{UID: 2}})
+	if got := s.step(t).shape(); got != "mixed 4+2" {
+		t.Errorf("in the reserve: %s", got)
+	}
+}
+
+// A masked sequence takes part once its mask is there, in one step in flight, and so does the end of a masked prompt.
+func TestMaskedSequencesInMixedSteps(t *testing.T) {
+	s, all := withMixed(t, 1, func(o *Options) { o.InFlight = 2 })
+	q := masked(3, 8)
+	long := &Sequence{Prompt: prompt(50), MaxTokens: 2, Connection: 1}
+	s.addAll(t, q, long)
+	for i, c := range []struct {
+		allow bool
+		want  []*Sequence // that are sampled
+	}{
+		{false, []*Sequence{all[0]}}, {true, []*Sequence{all[0], q}}, {false, []*Sequence{all[0]}}, {true, []*Sequence{all[0], q}},
+		{false, []*Sequence{all[0]}},
+	} {
+		if c.allow {
+			q.Allow(nil)
+		}
+		b := s.Next()
+		if b.Generated == 0 || !slices.Equal(b.Sampled, c.want) || (len(b.Masked) == 1) != c.allow {
+			t.Errorf("step %d, %s: %d sampled, %d of them masked", i, b.shape(), len(b.Sampled), len(b.Masked))
+		}
+		if b.Step.Number > 0 {
+			s.Complete(b.Step.Number - 1)
+		}
+	}
+}
+
+// Steps with drafts have no prompts: these alternate with them. Others are mixed.
+func TestStepsWithDraftsAreNotMixed(t *testing.T) {
+	drafts := 1
+	s, _ := withMixed(t, 2, func(o *Options) {
+		o.MaxVerify = 16
+		o.PlanDrafts = func(ready []*Sequence) { ready[0].Drafts = drafts }
+	})
+	s.addAll(t, &Sequence{Prompt: prompt(60), MaxTokens: 4})
+	if got := s.shapes(t, 3); !slices.Equal(got, []string{"verify 2x2", "prefill 16", "verify 2x2"}) {
+		t.Errorf("with drafts: %v", got)
+	}
+	drafts = 0
+	if got := s.shapes(t, 3); !slices.Equal(got, []string{"prefill 16", "mixed 4+8", "mixed 4+8"}) {
+		t.Errorf("without drafts: %v", got)
+	}
+}
+
+// Users share in mixed steps as in others.
+func TestManyRequestsTakeNoShareInMixedSteps(t *testing.T) {
+	for _, tokens := range []int{1, 12} {
+		o := small()
+		o.MaxQueue, o.MixedRows = 300, mixedRows(4, 12)
+		sequence := func(uint32) *Sequence { return &Sequence{Prompt: prompt(40), MaxTokens: tokens} }
+		crowd := newCrowd(t, o, sequence, map[uint32]int{1: 200, 2: 4})
+		crowd.run(t, 4000)
+		all := crowd.tokens[1] + crowd.tokens[2]
+		if share := 2 * float64(crowd.tokens[2]) / float64(all); share < 0.8 || share > 1.25 {
+			t.Errorf("%d tokens: the user with few requests got %.2f of a half", tokens, share)
+		}
+	}
+}
+
+// mixing has the step times of a device whose mixed steps read weights once: that of the prefill step and a tenth of the
+// decode step.
+func mixing(c *clocked) {
+	c.s.MixedRows = mixedRows(8, 400)
+}
+
+// Beside sequences that run, mixed steps bring prompts' first tokens sooner, and hold up nobody's next token for longer
+// than the gap.
+func TestMixedStepsBringPromptsSooner(t *testing.T) {
+	for _, c := range []struct{ gap, most, ttf float64 }{{10, 11.2, 75}, {16, 16, 65}, {0, 16, 65}} {
+		_, before := besides(t, h200, milli(c.gap), 2000, nil)
+		gaps, first := besides(t, h200, milli(c.gap), 2000, mixing)
+		p99, worst, ttft := quantile(gaps, 0.99), gaps[len(gaps)-1], quantile(first, 0.5)
+		t.Logf("a gap of %v ms: ITL P50 %v, P99 %v, max %v; TTFT P50 %v, before %v", c.gap, quantile(gaps, 0.5), p99, worst,
+			ttft, quantile(before, 0.5))
+		if p99 > milli(c.most) || worst > p99*6/5 || ttft > milli(c.ttf) || ttft*5/4 > quantile(before, 0.5) {
+			t.Errorf("out of bounds: %+v", c)
+		}
+	}
+}
+
+// A burst has prefill steps in a row, and its first tokens as soon as without mixed steps. Where running sequences have
+// rows, so have prompts.
+func TestABurstWithMixedSteps(t *testing.T) {
+	for _, length := range []int{16, 400} {
+		var shapes []string
+		c := newClocked(t, h200, milli(10))
+		mixing(c)
+		c.formed = func(b *Batch) {
+			if shapes = append(shapes, b.shape()[:4]); !b.Prefill && c.s.nextPrompt() != nil {
+				t.Errorf("64 prompts of %d: a %s while prompts wait", length, b.shape())
+			}
+		}
+		first := c.bursts(3, 64, func(int) *Sequence { return &Sequence{Prompt: prompt(length), MaxTokens: 32} })
+		without := burst(t, h200, milli(10), 64, length)
+		if p50, last := quantile(first, 0.5), first[63]; p50 > quantile(without, 0.5)+milli(1) || last > without[63]+milli(1) {
+			t.Errorf("64 prompts of %d: P50 %v, last %v; without mixed steps %v, %v", length, p50, last, quantile(without, 0.5),
+				without[63])
+		}
+		row, most := 0, 0
+		for _, shape := range shapes {
+			if shape == "pref" {
+				row++
+			} else {
+				row = 0
+			}
+			most = max(most, row)
+		}
+		if length == 400 && (most < 4 || !slices.Contains(shapes, "mixe")) {
+			t.Errorf("%d prefill steps in a row: %v", most, shapes)
+		}
+	}
+}
+
+// mixedOf returns a mixed step of generated rows and rows of a prompt from a position on.
+func mixedOf(generated, rows, position int) *Batch {
+	b := rowsAt(rows, position)
+	before := make([]kernels.Row, generated)
+	for i := range before {
+		before[i].Position = kernels.FromDevice
+	}
+	b.Step.Rows, b.Generated = append(before, b.Step.Rows...), generated
+	return b
+}
+
+// The times of mixed steps are their own. Before the first is measured, one is expected to take as long as two steps;
+// with few prompt rows it takes little more than a decode step.
+func TestCostsOfMixedSteps(t *testing.T) {
+	s := paced(t, milli(10))
+	s.Took(rowsAt(64, 0), milli(5))
+	s.Took(decodeOf(8), milli(3))
+	if got := s.costs.mix(8, 64, 0); got != 8e6 || s.Expected(mixedOf(8, 64, 0)) != 0 {
+		t.Errorf("before the first: %v, %v expected", got, s.Expected(mixedOf(8, 64, 0)))
+	}
+	s.Took(mixedOf(8, 64, 0), milli(6))
+	for rows, want := range map[int]float64{64: 6e6, 16: 3e6, 32: 4.5e6, 128: 6e6, 256: 12e6} {
+		if got := s.costs.mix(8, rows, 0); got != want {
+			t.Errorf("%d prompt rows: %v, wants %v", rows, got, want)
+		}
+	}
+	if a, b := s.Expected(mixedOf(16, 70, 0)), s.Expected(rowsAt(64, 0)); a != milli(6) || b != milli(5) {
+		t.Errorf("a mixed step is expected to take %v, a prefill step %v", a, b)
+	}
+	if got := s.costs.decode(8); got != 3e6 {
+		t.Errorf("a decode step is expected to take %v", time.Duration(got))
+	}
+	// Positions of prompts count alike.
+	s.costs.attention = 10
+	if got := s.costs.mix(8, 64, 1000); got != 6e6+10_000 {
+		t.Errorf("at later positions: %v", got)
+	}
+	if got := s.Expected(mixedOf(8, 64, 100)); got != milli(6)+10*time.Duration(before(&rowsAt(64, 100).Step)) {
+		t.Errorf("at later positions %v are expected", got)
+	}
+}
