@@ -188,8 +188,11 @@ type Reserve struct {
 type Steps struct {
 	Prefill uint64 `msgpack:"prefill" json:"prefill"`
 	Decode  uint64 `msgpack:"decode" json:"decode"`
-	Tokens  uint64 `msgpack:"tokens" json:"tokens"` // tokens sampled
-	Graphs  Graphs `msgpack:"graphs" json:"graphs"`
+	// Mixed counts the passes with the next tokens of running requests and tokens of prompts, which count nowhere else. It
+	// was added to version 1.
+	Mixed  uint64 `msgpack:"mixed,omitempty" json:"mixed"`
+	Tokens uint64 `msgpack:"tokens" json:"tokens"` // tokens sampled
+	Graphs Graphs `msgpack:"graphs" json:"graphs"`
 	// Rereads counts the answers that were read again while nobody waited, so that the next prompts
 	// find their pages, and RereadTokens the tokens computed for that. These steps count nowhere else.
 	// Both were added to version 1.

@@ -106,8 +106,12 @@ func requestRows(s *client.Status) [][2]string {
 
 // stepRows count what the engine did.
 func stepRows(s *client.Status) [][2]string {
+	mixed := ""
+	if n := s.Steps.Mixed; n > 0 {
+		mixed = fmt.Sprintf("%d mixed, ", n)
+	}
 	return [][2]string{
-		{"steps", fmt.Sprintf("%d prefill, %d decode, %d tokens", s.Steps.Prefill, s.Steps.Decode, s.Steps.Tokens)},
+		{"steps", fmt.Sprintf("%d prefill, %d decode, %s%d tokens", s.Steps.Prefill, s.Steps.Decode, mixed, s.Steps.Tokens)},
 	}
 }
 

@@ -220,3 +220,18 @@ func TestPlural(t *testing.T) {
 		}
 	}
 }
+
+// TestTopMixed: mixed steps are shown where there are some.
+func TestTopMixed(t *testing.T) {
+	var v topView
+	v.next(topStatus(1, 0, 0), nil)
+	s := topStatus(2, 200, 0)
+	if got := lineOf(t, v.next(s, nil), "steps/s"); got != "2.0 prefill, 100.0 decode" {
+		t.Errorf("steps are %q", got)
+	}
+	s = topStatus(3, 200, 0)
+	s.Steps.Mixed = 3
+	if got := lineOf(t, v.next(s, nil), "steps/s"); got != "0.0 prefill, 0.0 decode, 3.0 mixed" {
+		t.Errorf("steps are %q", got)
+	}
+}

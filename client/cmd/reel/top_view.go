@@ -124,10 +124,14 @@ func (v *topView) rates(s *client.Status) []string {
 	tokens := per(s.Steps.Tokens, before.Steps.Tokens)
 	v.rate = append(v.rate, tokens)
 	v.rate = v.rate[max(0, len(v.rate)-rateLength):]
+	mixed := ""
+	if n := per(s.Steps.Mixed, before.Steps.Mixed); n > 0 {
+		mixed = fmt.Sprintf(", %.1f mixed", n)
+	}
 	return []string{
 		row("tokens/s", fmt.Sprintf("%-10.1f%s", tokens, spark(v.rate))),
-		row("steps/s", fmt.Sprintf("%.1f prefill, %.1f decode",
-			per(s.Steps.Prefill, before.Steps.Prefill), per(s.Steps.Decode, before.Steps.Decode))),
+		row("steps/s", fmt.Sprintf("%.1f prefill, %.1f decode%s", per(s.Steps.Prefill, before.Steps.Prefill),
+			per(s.Steps.Decode, before.Steps.Decode), mixed)),
 		row("launched", shares(s.Graphs, before.Graphs)),
 		row("cache", found(s, before)),
 		row("drafts", stood(s.Drafts, before.Drafts)),

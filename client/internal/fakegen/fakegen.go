@@ -275,7 +275,7 @@ func (g *Generator) status() *protocol.Status {
 			{Drafts: 4, Steps: 10, Drafted: 40, Accepted: 36, Format: true}}},
 		Disk: protocol.Disk{State: protocol.DiskUsed, Bytes: 3 << 30, MaxBytes: 16 << 30, Pages: 1500,
 			Hits: 40, Read: 1200, Written: 1700, Errors: 1},
-		Steps: protocol.Steps{Prefill: 7, Decode: 8, Tokens: 9, Rereads: 11, RereadTokens: 200, HostUS: 300,
+		Steps: protocol.Steps{Prefill: 7, Decode: 8, Mixed: 5, Tokens: 9, Rereads: 11, RereadTokens: 200, HostUS: 300,
 			Graphs: protocol.Graphs{Precaptured: 1, Rolled: 2, Padded: 3, Eager: 4}},
 		Limits: limits, ChatFailure: g.NoChat, IdleS: g.Idle,
 	}

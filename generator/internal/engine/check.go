@@ -74,9 +74,9 @@ func (e *Engine) intact() error {
 	return errors.Join(intact(), e.memory.Intact(e.dev))
 }
 
-// size returns the dimension of a key that padding extends: sequences, or the tokens of a prefill chunk.
+// size returns the dimension of a key that padding extends: sequences, or the tokens of a chunk.
 func size(k graphs.Key) int {
-	if k.Class == graphs.PrefillClass {
+	if k.HasPrompts() {
 		return int(k.Queries)
 	}
 	return int(k.Rows)
@@ -96,25 +96,37 @@ func (t *trial) verify() error {
 		return fmt.Errorf("%s was not captured: raise --max-graphs or --graph-memory", t.key)
 	}
 	unpadded := t.key
-	if unpadded.Rows = int32(t.size); t.key.Class == graphs.PrefillClass {
-		unpadded = graphs.Prefill(t.size)
+	if t.key.HasPrompts() {
+		unpadded.Queries = int32(t.size)
+	} else {
+		unpadded.Rows = int32(t.size)
 	}
 	return graphs.Verify(t, unpadded, plan)
 }
 
-// trialPrompt is the length of each sequence's prompt in a decode trial.
+// trialPrompt is the length of the prompt of each sequence that runs in a trial.
 const trialPrompt = 3
 
-// Prepare poisons the arena and the KV pool, runs the prompts of a decode trial's sequences, poisons the arena
+// running returns how many sequences run in the trial. They have the first slots. In a mixed trial the next slot is that
+// of the prompt, and one generated row is padding if there are several.
+func (t *trial) running() int {
+	switch t.key.Class {
+	case graphs.PrefillClass:
+		return 0
+	case graphs.MixedClass:
+		return max(1, min(int(t.key.Rows), t.e.opts.mixedSamples())-1)
+	}
+	return t.size
+}
+
+// Prepare poisons the arena and the KV pool, runs the prompts of sequences that run in the trial, poisons the arena
 // again, and writes the step's descriptor.
 func (t *trial) Prepare() error {
 	if err := t.poison(append(t.e.memory.Activations(), t.e.pools()...)); err != nil {
 		return err
 	}
-	if t.key.Class != graphs.PrefillClass {
-		if err := t.prompts(); err != nil {
-			return err
-		}
+	if err := t.prompts(); err != nil {
+		return err
 	}
 	if err := t.poison(t.e.memory.Activations()); err != nil {
 		return err
@@ -135,9 +147,9 @@ func (t *trial) poison(buffers []device.Buffer) error {
 
 // prompts runs each sequence's prompt, one sequence a step.
 func (t *trial) prompts() error {
-	for slot := range int32(t.size) {
+	for slot := range int32(t.running()) {
 		s := kernels.Step{Number: t.e.next, Inits: []kernels.Init{t.init(slot)},
-			Pages: t.pages(slot, trialPrompt+int(t.key.Queries))}
+			Pages: t.pages(slot, trialPrompt+t.queries())}
 		for p := range int32(trialPrompt) {
 			s.Rows = append(s.Rows, kernels.Row{Slot: slot, Position: p, Token: t.token(slot, p)})
 		}
@@ -155,21 +167,40 @@ func (t *trial) prompts() error {
 // step returns the step to verify.
 func (t *trial) step() kernels.Step {
 	s := kernels.Step{Number: t.e.next}
-	if t.key.Class == graphs.PrefillClass {
-		for i := range int32(t.size) {
-			s.Rows = append(s.Rows, kernels.Row{Slot: 0, Position: i, Token: t.token(0, i)})
-		}
-		s.Inits, s.Pages = []kernels.Init{t.init(0)}, t.pages(0, t.size)
-		s.Samples = []int32{int32(t.size - 1)}
-		return s
-	}
-	for slot := range int32(t.size) {
-		for i := range int(t.key.Queries) {
+	for slot := range int32(t.running()) {
+		for i := range t.queries() {
 			s.Samples = append(s.Samples, int32(len(s.Rows)))
 			s.Rows = append(s.Rows, t.decodeRow(slot, i))
 		}
 	}
+	if t.key.HasPrompts() {
+		t.addPrompt(&s)
+	}
 	return s
+}
+
+// addPrompt adds the rows of a prompt of t.size tokens, in a mixed step after padding of the generated rows.
+func (t *trial) addPrompt(s *kernels.Step) {
+	slot := int32(t.running())
+	for t.key.Class == graphs.MixedClass && len(s.Rows) < int(t.key.Rows) {
+		s.Rows = append(s.Rows, kernels.Row{Slot: kernels.NoSlot})
+	}
+	for i := range int32(t.size) {
+		s.Rows = append(s.Rows, kernels.Row{Slot: slot, Position: i, Token: t.token(slot, i)})
+	}
+	s.Inits = []kernels.Init{t.init(slot)}
+	for i := range (t.size + t.e.opts.PageTokens - 1) / t.e.opts.PageTokens { // from the pool's begin
+		s.Pages = append(s.Pages, kernels.PageEntry{Slot: slot, Index: int32(i), Page: int32(1 + i)})
+	}
+	s.Samples = append(s.Samples, int32(len(s.Rows)-1))
+}
+
+// queries returns the rows of each sequence that runs.
+func (t *trial) queries() int {
+	if t.key.HasPrompts() {
+		return 1
+	}
+	return int(t.key.Queries)
 }
 
 // decodeRow returns the i-th row of a slot's sequence in a decode or verify step. In the latter every second sequence
@@ -178,7 +209,7 @@ func (t *trial) decodeRow(slot int32, i int) kernels.Row {
 	switch {
 	case i == 0:
 		return kernels.Row{Slot: slot, Position: kernels.FromDevice, Token: kernels.FromDevice}
-	case i == int(t.key.Queries)-1 && slot%2 == 1:
+	case i == t.queries()-1 && slot%2 == 1:
 		return kernels.Row{Slot: kernels.NoSlot}
 	}
 	token := int32(kernels.FromDraft)

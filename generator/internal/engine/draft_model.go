@@ -33,7 +33,7 @@ func (e *Engine) mayDraft(q *scheduler.Sequence) int {
 // called once for each step.
 func (e *Engine) stepKey(b *scheduler.Batch) graphs.Key {
 	k, follow := key(b), false
-	if k.Class == graphs.PrefillClass || !e.opts.asksModel() {
+	if k.HasPrompts() || !e.opts.asksModel() {
 		return k
 	}
 	for i, q := range b.Sampled {

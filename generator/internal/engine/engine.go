@@ -33,6 +33,9 @@ type Options struct {
 	// LongChunk is as in [scheduler.Options]. Of steps with more than Chunk no graph is captured at start, unless
 	// Precapture names it.
 	LongChunk int
+	// MixedRows is as in [scheduler.Options]. The rows of both kinds together are at most those of the longest step.
+	// Draft models, EAGLE-3 heads and models for embeddings have no mixed steps.
+	MixedRows func(n int) (rows, most int)
 	// Gap is as in [scheduler.Options]. With one, the second step in flight is formed as late as it may be.
 	Gap        time.Duration
 	lead       time.Duration // in tests, in place of the constant of late.go; 0: that

@@ -40,7 +40,7 @@ func (e *Engine) early() time.Duration {
 	step := e.inFlight[0]
 	takes := e.sched.Expected(step.batch)
 	before := e.opts.leastLead()
-	if len(step.batch.Step.Rows) <= e.opts.Chunk {
+	if step.batch.Prompts() <= e.opts.Chunk {
 		before = max(before, takes/leadPart)
 	}
 	left := takes - before

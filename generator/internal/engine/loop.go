@@ -255,8 +255,10 @@ func (e *Engine) restoreSlots(b *scheduler.Batch) error {
 // key returns the graph key of a step's shape.
 func key(b *scheduler.Batch) graphs.Key {
 	switch {
+	case b.Generated > 0:
+		return graphs.Mixed(b.Generated, b.Prompts())
 	case b.Prefill:
-		return graphs.Prefill(len(b.Step.Rows))
+		return graphs.Prefill(b.Prompts())
 	case b.Queries > 1:
 		return graphs.VerifyStep(len(b.Step.Rows)/b.Queries, b.Queries)
 	}

@@ -53,7 +53,7 @@ func (e *Engine) start() error {
 	o := e.opts
 	e.sched, err = scheduler.New(scheduler.Options{MaxBatch: o.MaxBatch, Reserve: o.Reserve, MaxQueue: o.maxQueued(),
 		Chunk: o.Chunk, LongChunk: o.LongChunk, Gap: o.Gap, Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages,
-		ReservePages: o.ReservePages,
+		ReservePages: o.ReservePages, MixedRows: o.mixedRows(),
 		RestoreWords: e.memory.RestoreWords(), FirstStep: e.next, InFlight: depth, MaxVerify: o.verifyRows(),
 		PlanDrafts: e.draftPlanner()})
 	if err == nil {
@@ -109,7 +109,7 @@ func (o Options) Lattice() []graphs.Key {
 			}
 		}
 	}
-	return keys
+	return append(keys, o.mixedLattice()...)
 }
 
 // mostPrompt returns the most prompt tokens of a step.
@@ -174,11 +174,13 @@ func (e *Engine) identity() graphs.Identity {
 	return i
 }
 
-// pass launches the forward pass of a key's shape. A prefill step samples at most Options.Prompts rows; the
-// scheduler guarantees it.
+// pass launches the forward pass of a key's shape. A prefill step samples at most Options.Prompts rows, a mixed one
+// Options.mixedSamples; the scheduler guarantees it.
 func (e *Engine) pass(s device.Stream, k graphs.Key) error {
 	shape := model.Shape{Class: kernels.Decode, Rows: k.Tokens(), Samples: min(k.Tokens(), e.opts.slots())}
 	switch k.Class {
+	case graphs.MixedClass:
+		shape.Class, shape.Generated, shape.Samples = kernels.Prefill, int(k.Rows), min(k.Tokens(), e.opts.mixedSamples())
 	case graphs.PrefillClass:
 		shape.Class, shape.Samples = kernels.Prefill, min(k.Tokens(), e.opts.Prompts())
 	case graphs.VerifyClass:
@@ -189,7 +191,7 @@ func (e *Engine) pass(s device.Stream, k graphs.Key) error {
 	return e.model.Forward(s, e.memory, shape)
 }
 
-// warm runs a prefill and a decode step of padding, so that every op is loaded before it is captured.
+// warm runs a step of padding of each class, so that every op is loaded before it is captured.
 func (e *Engine) warm() error {
 	keys := []graphs.Key{graphs.Prefill(e.opts.Chunk), graphs.Decode(1)}
 	for _, k := range e.opts.Lattice() { // long steps may have kernels of their own
@@ -203,6 +205,9 @@ func (e *Engine) warm() error {
 	}
 	if e.opts.asksModel() {
 		keys = append(keys, graphs.Decode(1).Following())
+	}
+	if mixed := e.opts.mixedLattice(); len(mixed) > 0 {
+		keys = append(keys, mixed[0])
 	}
 	for _, k := range keys {
 		if err := e.memory.Write(&kernels.Step{Number: e.next}); err != nil {

@@ -85,9 +85,12 @@ func (e *Engine) countStep(step stepInFlight) {
 	case len(step.batch.Served) == 0: // a heartbeat's
 		return
 	}
-	if step.batch.Prefill {
+	switch {
+	case step.batch.Generated > 0:
+		e.stats.Steps.Mixed++
+	case step.batch.Prefill:
 		e.stats.Steps.Prefill++
-	} else {
+	default:
 		e.stats.Steps.Decode++
 	}
 	if !e.opts.Embeddings {

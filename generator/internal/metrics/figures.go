@@ -39,6 +39,7 @@ var statusFigures = []figure[status]{
 	total("steps", "Forward passes, by kind.", func(s status, to emit) {
 		to(float64(s.Steps.Prefill), "prefill")
 		to(float64(s.Steps.Decode), "decode")
+		to(float64(s.Steps.Mixed), "mixed")
 	}, "kind"),
 	total("sampled_tokens", "Tokens sampled. Divided by steps: the mean batch.",
 		one(func(s status) uint64 { return s.Steps.Tokens })),

@@ -27,7 +27,7 @@ func fullStatus() *protocol.Status {
 			Errors: 71},
 		Limits: protocol.Limits{MaxBatch: 8},
 		Steps: protocol.Steps{
-			Prefill: 5, Decode: 70, Tokens: 99, Rereads: 7, RereadTokens: 800, HostUS: 2500000,
+			Prefill: 5, Decode: 70, Mixed: 8, Tokens: 99, Rereads: 7, RereadTokens: 800, HostUS: 2500000,
 			Graphs: protocol.Graphs{Precaptured: 65, Rolled: 4, Padded: 19, Eager: 5},
 		},
 		Graphs: protocol.GraphPool{
@@ -119,6 +119,7 @@ func TestValues(t *testing.T) {
 		{"reel_requests_waiting", "", 1},
 		{"reel_requests_refused_total", "", 4},
 		{"reel_steps_total", "decode", 70},
+		{"reel_steps_total", "mixed", 8},
 		{"reel_kv_pages_used", "", 12},
 		{"reel_cached_pages", "device", 40},
 		{"reel_cached_pages", "host", 30},

@@ -1,5 +1,10 @@
 package plan
 
+import (
+	"reel.internal/reel/generator/internal/engine"
+	"reel.internal/reel/generator/internal/model"
+)
+
 // chunk returns the most prompt tokens of a step, at most the tokens of all sequences.
 func (p Planner) chunk(context, batch int) int {
 	chunk := p.Profile.chunk
@@ -27,6 +32,13 @@ func (p Planner) longChunk(context, batch int) int {
 		return 0
 	}
 	return rows
+}
+
+// mixedRows returns the MixedRows of an engine with these options.
+func (p Planner) mixedRows(o engine.Options) func(n int) (rows, most int) {
+	on := model.MixedOn{GPU: p.Profile.kind == GPUProfile.kind, Hopper: p.Profile.hopper, Formats: p.Formats, Chunk: o.Chunk,
+		MaxRows: o.Geometry().MaxRows}
+	return func(n int) (rows, most int) { return p.Config.MixedRows(on, n) }
 }
 
 // longPart is the most of the KV pages that the memory of long steps may cost.

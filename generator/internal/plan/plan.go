@@ -294,13 +294,15 @@ func (p Planner) Plan(budget int64) (Sizes, engine.Options, error) {
 // engineOptions returns the engine's options as far as they don't depend on the budget.
 func (p Planner) engineOptions(context, batch int) engine.Options {
 	draft, drafter := p.draftOptions()
-	return engine.Options{Context: context, MaxBatch: batch, Reserve: reserveSlots(batch), MaxQueue: cmp.Or(p.Options.MaxQueue, protocol.MaxQueue),
+	o := engine.Options{Context: context, MaxBatch: batch, Reserve: reserveSlots(batch), MaxQueue: cmp.Or(p.Options.MaxQueue, protocol.MaxQueue),
 		Chunk: p.chunk(context, batch), LongChunk: p.longChunk(context, batch), Gap: p.gap(), PageTokens: pageTokens,
 		KVType:     p.Profile.kvType,
 		Precapture: p.Options.Precapture, CacheScope: cacheScopes[p.Options.CacheScope],
 		MaxGraphs: p.Options.MaxGraphs, NoRoller: p.Options.Roller == "off", Embeddings: p.Config.Embedding != nil,
 		Draft: draft, DraftModel: drafter, DraftTokens: p.Options.DraftTokens,
 		DraftAlways: p.Options.DraftPlan == "always", DraftWindow: p.Options.DraftWindow}
+	o.MixedRows = p.mixedRows(o)
+	return o
 }
 
 // drafters are the engine's by the names of --draft; by any other there is none.

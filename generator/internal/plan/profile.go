@@ -16,6 +16,7 @@ type Profile struct {
 	maxBatch    int           // the default batch, where the KV pool is large enough for it
 	chunk       int           // prompt tokens of one step
 	longChunk   int           // the same of a dense model in 16 bits, for embeddings, a prompt alone, or bursts; 0: none
+	hopper      bool          // a GPU of that kind, which may have mixed steps
 	gap         time.Duration // of --token-gap
 	graphMemory int64         // bytes
 	kvType      kernels.DType
@@ -50,7 +51,7 @@ const hopperChunk = 1536
 // On returns the profile of a GPU of a compute capability.
 func (p Profile) On(major, minor int) Profile {
 	if major == 9 && minor == 0 {
-		p.longChunk = hopperChunk
+		p.longChunk, p.hopper = hopperChunk, true
 	}
 	return p
 }
