@@ -14,13 +14,22 @@ import (
 func TestResultDoesNotDependOnNeighbours(t *testing.T) {
 	r := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	request := Request{Tokens: tokens(r, 77), MaxTokens: 60, Sampling: sampled(7)}
-	b := start(t, defaults(), nil)
-	alone := b.complete(request)
-	beside := b.besideOthers(r, request)
-	if !slices.EqualFunc(alone.tokens, beside.tokens, sameToken) {
-		t.Errorf("alone:  %v\nbeside: %v", alone.tokens, beside.tokens)
+	for _, multiple := range []int{0, 1, 8} { // of generated rows; 0: no step is mixed
+		o := defaults()
+		if multiple > 0 {
+			o.MixedRows = mixedRows(o, multiple)
+		}
+		b := start(t, o, nil)
+		alone := b.complete(request)
+		beside := b.besideOthers(r, request)
+		if !slices.EqualFunc(alone.tokens, beside.tokens, sameToken) {
+			t.Errorf("alone:  %v\nbeside: %v", alone.tokens, beside.tokens)
+		}
+		b.baseline()
+		if n := b.Stats().Steps.Mixed; n > 5 != (multiple > 0) {
+			t.Errorf("%d steps were mixed", n)
+		}
 	}
-	b.baseline()
 }
 
 func TestSeedRepeatsAndAnotherSeedDiffers(t *testing.T) {

@@ -98,6 +98,14 @@ func TestTheStepAfterALongOneIsFormedLast(t *testing.T) {
 			t.Errorf("the step after one of %d rows is formed %v before its end, wants %v", rows, before, want)
 		}
 	}
+	// Generated rows of a mixed step do not make it a long one.
+	step := &scheduler.Batch{Prefill: true, Generated: 8,
+		Step: kernels.Step{Rows: make([]kernels.Row, 8+b.opts.Chunk), Number: 1}}
+	b.sched.Took(step, time.Hour)
+	b.inFlight = []stepInFlight{{batch: step, enqueued: time.Now()}}
+	if before := time.Hour - b.early(); before < 15*time.Minute {
+		t.Errorf("the step after a mixed one is formed %v before its end", before)
+	}
 	b.inFlight = nil
 	b.runOn()
 }

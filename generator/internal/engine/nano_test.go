@@ -22,6 +22,19 @@ func nano() Options {
 		Precapture: []int{4}, MaxGraphs: 4, GraphMemory: 4000}
 }
 
+// mixedRows returns an Options.MixedRows for these options: with generated rows in multiples of a number, and as many
+// prompt rows as fit beside them.
+func mixedRows(o Options, multiple int) func(n int) (rows, most int) {
+	all := o.Geometry().MaxRows
+	return func(n int) (rows, most int) {
+		rows = (n + multiple - 1) / multiple * multiple
+		if most = min(o.Chunk, all-rows); most < 1 {
+			return 0, 0
+		}
+		return rows, most
+	}
+}
+
 // built returns an engine of the nano model. The caller runs it.
 func built(t *testing.T, host device.HostOptions, o Options, wrap func(device.Device) device.Device) *testEngine {
 	t.Helper()

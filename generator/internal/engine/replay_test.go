@@ -13,7 +13,7 @@ func lattice(t *testing.T) *testEngine {
 	t.Helper()
 	o := nano()
 	o.Chunk, o.MaxBatch, o.Precapture, o.MaxGraphs, o.GraphMemory = 64, 32, nil, 200, 200_000
-	o.Pages = 128
+	o.Pages, o.MixedRows = 128, mixedRows(o, 4)
 	b := built(t, device.HostOptions{}, o, nil)
 	t.Cleanup(func() {
 		if err := b.Close(); err != nil {
@@ -28,20 +28,21 @@ func lattice(t *testing.T) *testEngine {
 // memory, and the readiness detector finds no fault in the pass.
 func TestReplayEqualsEagerForEveryKey(t *testing.T) {
 	b := lattice(t)
-	var keys, verified int
+	var keys, verified, mixed int
 	err := b.Check(func(c Checked, err error) {
 		keys, verified = keys+1, verified+c.Verified
 		ops := 2 + 5 + 2 // stage, embed; one layer; head, sample
-		if c.Report.Key.Class == graphs.PrefillClass {
+		if c.Report.Key.HasPrompts() {
 			ops++ // pick
 		}
+		mixed += c.Verified * int(c.Report.Key.Class/graphs.MixedClass)
 		if faults := c.Report.Faults(); len(faults) > 0 || len(c.Report.Ops) != ops {
 			t.Errorf("%s: %d ops, faults %v", c.Report.Key, len(c.Report.Ops), faults)
 		}
 	})
-	want := len(graphs.Lattice(graphs.DefaultCounts(64), 64, 32))
-	if err != nil || keys != want || verified != 2*want-2 { // a shape of one token has no padded replay
-		t.Errorf("%v after %d of %d keys, %d replays verified", err, keys, want, verified)
+	want := len(graphs.Lattice(graphs.DefaultCounts(64), 64, 32)) + 10     // mixed steps of 4, 8, 12, 16 and 24 rows
+	if err != nil || keys != want || verified != 2*want-2 || mixed != 20 { // a shape of one token has no padded replay
+		t.Errorf("%v after %d of %d keys, %d replays verified, %d of them mixed", err, keys, want, verified, mixed)
 	}
 }
 

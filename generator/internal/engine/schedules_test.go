@@ -34,19 +34,21 @@ func TestAnyScheduleGivesTheSameTokensQuantised(t *testing.T) {
 // anySchedule runs the requests in n random schedules.
 func (a *asked) anySchedule(t *testing.T, r *rand.Rand, n int) {
 	t.Helper()
-	var kinds struct{ precaptured, rolled, padded, eager, moved int }
+	var kinds struct{ precaptured, rolled, padded, eager, moved, mixed int }
 	for range n {
 		b, moved := a.schedule(t, r)
 		g := b.Stats().Steps.Graphs
 		kinds.precaptured, kinds.rolled = kinds.precaptured+g.Precaptured, kinds.rolled+g.Rolled
 		kinds.padded, kinds.eager = kinds.padded+g.Padded, kinds.eager+g.Eager
 		kinds.moved += moved
+		kinds.mixed += int(b.Stats().Steps.Mixed)
 		if t.Failed() {
 			t.Fatalf("with %+v", b.opts)
 		}
 	}
-	if kinds.precaptured == 0 || kinds.rolled == 0 || kinds.padded == 0 || kinds.eager == 0 || kinds.moved == 0 {
-		t.Errorf("some kind of step never ran: %+v", kinds)
+	if kinds.precaptured == 0 || kinds.rolled == 0 || kinds.padded == 0 || kinds.eager == 0 || kinds.moved == 0 ||
+		kinds.mixed < n {
+		t.Errorf("some kind of step never ran, or few steps were mixed: %+v", kinds)
 	}
 }
 
@@ -111,6 +113,9 @@ func randomBounds(r *rand.Rand) (Options, device.HostOptions) {
 	o.LongChunk = r.IntN(5) * o.Chunk // of a prompt that is alone
 	for n := 1; n <= o.Chunk; n += 1 + r.IntN(4) {
 		o.Precapture = append(o.Precapture, n)
+	}
+	if r.IntN(3) > 0 {
+		o.MixedRows = mixedRows(o, 1+r.IntN(4))
 	}
 	o.MaxGraphs = r.IntN(3) * r.IntN(7)
 	o.GraphMemory = int64(o.MaxGraphs) * 1000
