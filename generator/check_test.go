@@ -21,7 +21,7 @@ func checkWith(t *testing.T, args ...string) (code int, out, errs string) {
 
 func TestCheckFindsTheEmbeddedModelReady(t *testing.T) {
 	code, out, errs := checkWith(t, "--precapture", "1-2,20", "--verbose")
-	if code != 0 || errs != "" || !strings.Contains(out, "13 graphs checked, 0 at fault") {
+	if code != 0 || errs != "" || !strings.Contains(out, "16 graphs checked, 0 at fault") {
 		t.Errorf("exit code %d, stderr %q, stdout %s", code, errs, out)
 	}
 	for _, want := range []string{"prefill 20", "decode 3", "mixed 2+62", "mixed 1+32", "qkv      ready", "sample   ready"} {
@@ -33,7 +33,7 @@ func TestCheckFindsTheEmbeddedModelReady(t *testing.T) {
 
 func TestCheckWithGuard(t *testing.T) {
 	code, out, errs := checkWith(t, "--precapture", "2,20", "--guard")
-	if code != 0 || errs != "" || !strings.Contains(out, "12 graphs checked, 0 at fault") {
+	if code != 0 || errs != "" || !strings.Contains(out, "15 graphs checked, 0 at fault") {
 		t.Errorf("exit code %d, stderr %q, stdout %s", code, errs, out)
 	}
 }

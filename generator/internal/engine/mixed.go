@@ -17,11 +17,26 @@ func (o Options) mixedRows() func(n int) (rows, most int) {
 // mixedSamples returns the most sampled rows of a mixed step: those of running sequences, and the last ones of prompts.
 func (o Options) mixedSamples() int { return min(o.slots(), scheduler.MaxPrompts) }
 
-// mixedGrain is the grain of half of the most prompt rows in the lattice, which is that of the scheduler's chunks.
+// mixedTable returns mixedRows as a table, since the scheduler asks in each step.
+func (o Options) mixedTable() func(n int) (rows, most int) {
+	of := o.mixedRows()
+	if of == nil {
+		return nil
+	}
+	table := make([][2]int, o.slots()+1)
+	for n := range table {
+		table[n][0], table[n][1] = of(n)
+	}
+	return func(n int) (rows, most int) { return table[n][0], table[n][1] }
+}
+
+// mixedGrain is the least number of prompt rows of a mixed pass in the lattice, and the grain of others. The scheduler's
+// chunks have it too.
 const mixedGrain = 16
 
 // mixedLattice returns the keys of mixed steps that are captured at start: with the numbers of generated rows that the
-// decode buckets have in such steps, and with the most prompt rows or half as many.
+// decode buckets have in such steps, and with the most prompt rows, half as many and so on. The roller captures those in
+// between that are used.
 func (o Options) mixedLattice() (keys []graphs.Key) {
 	rows := o.mixedRows()
 	if rows == nil {
@@ -36,8 +51,9 @@ func (o Options) mixedLattice() (keys []graphs.Key) {
 		}
 		seen[generated] = true
 		keys = append(keys, graphs.Mixed(generated, most))
-		if half := (most/2 + mixedGrain - 1) / mixedGrain * mixedGrain; half > 0 && half < most {
-			keys = append(keys, graphs.Mixed(generated, half))
+		for part := most; part > mixedGrain; {
+			part = (part/2 + mixedGrain - 1) / mixedGrain * mixedGrain
+			keys = append(keys, graphs.Mixed(generated, part))
 		}
 	}
 	return keys

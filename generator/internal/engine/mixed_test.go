@@ -95,7 +95,8 @@ func TestWhoHasNoMixedSteps(t *testing.T) {
 	}
 }
 
-// Steps of the lattice have at most as many sampled rows as there are slots, so that a prompt can end in each.
+// Graphs are captured for each number of generated rows in which a prompt can end, with the most prompt rows and about
+// half as many, and so on.
 func TestMixedLattice(t *testing.T) {
 	o := defaults()
 	o.MaxBatch, o.Reserve, o.Chunk = 100, 4, 256
@@ -109,7 +110,12 @@ func TestMixedLattice(t *testing.T) {
 			t.Errorf("no key of %d rows: %v", rows, got)
 		}
 	}
-	if len(got) != 8 {
+	for _, prompt := range []int{192, 96, 48, 32, 16} {
+		if !slices.Contains(got, graphs.Mixed(64, prompt)) {
+			t.Errorf("no key with %d prompt rows: %v", prompt, got)
+		}
+	}
+	if len(got) != 20 {
 		t.Errorf("%v", got)
 	}
 }

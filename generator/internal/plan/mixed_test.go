@@ -40,7 +40,7 @@ func TestPlanMixedSteps(t *testing.T) {
 				}
 			}
 		}
-		if keys > 0 != c.want || keys > 30 {
+		if keys > 0 != c.want || keys > 40 {
 			t.Errorf("%s: %d keys of mixed steps", name, keys)
 		}
 	}

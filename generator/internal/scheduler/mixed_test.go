@@ -324,3 +324,24 @@ func TestCostsOfMixedSteps(t *testing.T) {
 		t.Errorf("at later positions %v are expected", got)
 	}
 }
+
+// Forming mixed steps allocates nothing.
+func TestMixedStepsAllocateNothing(t *testing.T) {
+	o := Options{MaxBatch: 8, MaxQueue: 10, Chunk: 16, Context: 200_000, PageTokens: 16, Pages: 100_000, InFlight: 2,
+		Gap: milli(10), MixedRows: mixedRows(8, 8)}
+	s := mustNew(t, o)
+	s.addAll(t, &Sequence{Prompt: prompt(1), MaxTokens: 100_000})
+	s.step(t)
+	s.addAll(t, &Sequence{Prompt: prompt(190_000), MaxTokens: 8})
+	s.step(t)
+	mixed := 0
+	if n := testing.AllocsPerRun(1000, func() {
+		b := s.Next()
+		mixed += min(1, b.Generated)
+		s.Took(b, time.Millisecond)
+		_ = s.Expected(b)
+		s.Complete(b.Step.Number)
+	}); n != 0 || mixed < 1000 {
+		t.Errorf("%v allocations a step, in %d mixed steps", n, mixed)
+	}
+}
