@@ -13,6 +13,7 @@ type machine struct {
 	decodes, prompts [][2]float64 // rows and milliseconds
 	tile             int          // rows above which a prefill pass reads the weights again
 	attention        float64      // of a row and a position before it
+	mixed            float64      // the part of a decode step that generated rows add to a prefill step
 }
 
 var h200 = machine{
@@ -41,8 +42,8 @@ func (m machine) took(b *Batch) time.Duration {
 		return time.Duration(between(m.decodes, float64(rows)) * 1e6)
 	}
 	generated := 0.0
-	if rows -= b.Generated; b.Generated > 0 { // a tenth of a decode step
-		generated = between(m.decodes, float64(b.Generated)) / 10
+	if rows -= b.Generated; b.Generated > 0 {
+		generated = m.mixed * between(m.decodes, float64(b.Generated))
 	}
 	tiles := (rows + m.tile - 1) / m.tile
 	products := between(m.prompts, float64(rows)/float64(tiles)) * (1 + 0.85*float64(tiles-1))
