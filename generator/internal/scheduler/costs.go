@@ -127,12 +127,16 @@ func (c *costs) prompt(rows, before int) float64 {
 }
 
 // mix returns the time expected of a mixed step of so many sequences and rows of prompts. Before the first it is that of
-// two steps.
+// two steps. Above the largest that was measured it grows as that of prefill steps does: only what these do not tell is
+// tried, so that nobody waits for longer than the gap.
 func (c *costs) mix(sequences, rows, before int) float64 {
 	decode := c.decode(sequences)
 	time, ok := c.expected(c.mixed, rows, decode)
 	if !ok {
 		return c.prompt(rows, before) + decode
+	}
+	if most := c.measured(c.mixed, grain*len(c.mixed)); grains(rows) > most {
+		time = max(time, c.known(&c.mixed[most])+c.prompt(rows, 0)-c.prompt(grain*most, 0))
 	}
 	return time + c.attention*float64(before)
 }

@@ -313,6 +313,19 @@ func TestCostsOfMixedSteps(t *testing.T) {
 			t.Errorf("%d prompt rows: %v, wants %v", rows, got, want)
 		}
 	}
+	// Above the largest, prefill steps tell how much more it is.
+	s.Took(rowsAt(256, 0), milli(15))
+	for rows, want := range map[int]float64{64: 6e6, 160: 11e6, 256: 16e6} {
+		if got := s.costs.mix(8, rows, 0); got != want {
+			t.Errorf("%d prompt rows beside those of prefill steps: %v, wants %v", rows, got, want)
+		}
+	}
+	s.Took(mixedOf(8, 256, 0), milli(12))
+	for rows, want := range map[int]float64{64: 6e6, 160: 9e6, 256: 12e6} {
+		if got := s.costs.mix(8, rows, 0); got != want {
+			t.Errorf("%d prompt rows between two that were measured: %v, wants %v", rows, got, want)
+		}
+	}
 	if a, b := s.Expected(mixedOf(16, 70, 0)), s.Expected(rowsAt(64, 0)); a != milli(6) || b != milli(5) {
 		t.Errorf("a mixed step is expected to take %v, a prefill step %v", a, b)
 	}
