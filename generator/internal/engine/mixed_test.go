@@ -7,6 +7,7 @@ import (
 
 	"reel.internal/reel/generator/internal/model"
 	"reel.internal/reel/graphs"
+	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
 )
 
@@ -47,6 +48,27 @@ func TestMixedStepsAreRolled(t *testing.T) {
 	}
 	if err := b.finish(); err != nil {
 		t.Error(err)
+	}
+}
+
+// The passes of mixed steps know their generated rows.
+func TestPassesOfMixedSteps(t *testing.T) {
+	o := nano()
+	o.MaxGraphs = 0
+	b, _ := mixedEngine(t, o)
+	passes := map[[2]int]int{} // by rows and generated rows
+	b.h.Trace(func(call device.Call) {
+		if op, ok := call.Op.(kernels.QKV); ok && op.Generated > 0 {
+			passes[[2]int{op.T, int(op.Generated)}]++ // on the engine's thread
+		}
+	})
+	s, _ := b.submit(Request{Tokens: make([]int32, 30), MaxTokens: 1, Cache: CacheOff})
+	s.must(t)
+	if err := b.finish(); err != nil {
+		t.Error(err)
+	}
+	if passes[[2]int{8, 2}] != 5 || len(passes) != 1 {
+		t.Errorf("passes by rows and generated rows: %v", passes)
 	}
 }
 
