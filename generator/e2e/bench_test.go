@@ -86,7 +86,7 @@ func TestBench(t *testing.T) {
 	t.Run("startup", func(t *testing.T) {
 		got := measured[bench.Startup](t, "startup", "--json", "--runs", "1",
 			"--", "--precapture", "1-3", "--max-batch", "2", "--device", "host")
-		if r := got.Runs; len(r) != 1 || r[0].Graphs != 6 || !(r[0].GraphsPerS > 0) || r[0].TokenMS < r[0].WelcomeMS {
+		if r := got.Runs; len(r) != 1 || r[0].Graphs != 12 || !(r[0].GraphsPerS > 0) || r[0].TokenMS < r[0].WelcomeMS {
 			t.Errorf("got %+v", got)
 		}
 	})
