@@ -54,6 +54,9 @@ func paced(t *testing.T, c model.Config, ranks int, gap time.Duration, sizes *[6
 	o := nano()
 	o.Chunk, o.Gap, o.MaxGraphs = 64, gap, 0
 	o.HostCache, o.Pages, o.slabPages = 1<<20, 40, 4
+	if ranks == 1 {
+		o.MixedRows = mixedRows(o, 2)
+	}
 	var err error
 	if ranks > 1 {
 		b = mustRank(t, c, ranksOptions{n: ranks}, o).testEngine
