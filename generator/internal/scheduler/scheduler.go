@@ -47,7 +47,7 @@ type Options struct {
 	// computed (pace.go); 0: prefill steps have whole chunks, and alternate with decode steps.
 	Gap time.Duration
 	// MixedRows returns the generated rows, padding included, of a mixed step with the next tokens of n sequences, and the
-	// most prompt rows beside them; 0: there is none. nil: there are no mixed steps.
+	// most prompt rows beside them; 0: there is none. n is 1 to the number of slots. nil: there are no mixed steps.
 	MixedRows func(n int) (rows, most int)
 	// FirstStep is the number of the first step.
 	FirstStep uint64

@@ -65,7 +65,13 @@ func randomLoad(pick func(int) int, fault func(string, ...any), plant func(*simu
 	}
 	o.Gap = time.Duration(pick(2) * pick(3000))
 	if pick(2) == 0 {
-		o.MixedRows = mixedRows(1+pick(4), 1+pick(12))
+		of := mixedRows(1+pick(4), 1+pick(12))
+		o.MixedRows = func(n int) (rows, most int) {
+			if n < 1 || n > o.MaxBatch+o.Reserve {
+				fault("a mixed step of %d sequences", n)
+			}
+			return of(n)
+		}
 	}
 	o.Pages = pagesFor(40, o.PageTokens) + o.Reserve*o.ReservePages + pick(12)
 	m, err := newSimulation(o, pick(80), pick, fault)

@@ -128,8 +128,11 @@ func (s *Scheduler) mixes(d demand) bool {
 // tokens. If no prompt can go on, it stays what it is.
 func (s *Scheduler) mix(b *Batch, d demand) {
 	n := len(b.Step.Rows)
+	if n == 0 || b.Queries > 1 {
+		return
+	}
 	rows, most := s.MixedRows(n)
-	if n == 0 || rows == 0 || b.Queries > 1 {
+	if rows == 0 {
 		return
 	}
 	for len(b.Step.Rows) < rows {
