@@ -21,6 +21,9 @@ func mixedKernelOf(generated int) *mixedKernel {
 	return nil
 }
 
+// LeastMixed is the rows of a step memory from which on its workspaces hold what mixed passes leave in them.
+const LeastMixed = maxStreamKTokens + 1
+
 // MixedRows returns how many generated rows a mixed pass of a GPU has for n sequences, padding included, and the most
 // rows of prompts beside them; 0 if there is no kernel for so many. [CanMix] says for which weights there are kernels.
 func MixedRows(n int) (generated, prompts int) {
@@ -36,7 +39,7 @@ func MixedRows(n int) (generated, prompts int) {
 func CanMix(weights ...Weight) bool {
 	rows := 0
 	for _, w := range weights {
-		if w.DType.Quantised() || w.DType == F32 || w.Rows%tileRows != 0 || w.Cols%128 != 0 {
+		if w.DType.Quantised() || w.DType == F32 || min(w.Rows, w.Cols) < 1 || w.Rows%tileRows != 0 || w.Cols%128 != 0 {
 			return false
 		}
 		rows += w.Rows

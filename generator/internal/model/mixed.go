@@ -33,5 +33,25 @@ func (c Config) MixedRows(on MixedOn, n int) (rows, most int) {
 }
 
 // mixedRowsOnGPU returns the generated rows of a mixed pass on a GPU with n running sequences, padding included, and the
-// most rows of prompts beside them that its kernels take; 0: there are no kernels for it. No GPU has them yet.
-func (c Config) mixedRowsOnGPU(MixedOn, int) (rows, most int) { return 0, 0 }
+// most rows of prompts beside them that its kernels take; 0: there are no kernels for it. They are for dense models in 16
+// bits whose projections add to the residual stream without a bias.
+func (c Config) mixedRowsOnGPU(on MixedOn, n int) (rows, most int) {
+	if !on.Hopper || c.Experts != nil || c.Latent != nil || c.NormsAfter || c.OutputBias || on.MaxRows < kernels.LeastMixed {
+		return 0, 0
+	}
+	for _, f := range on.Formats {
+		if f.Quantised() {
+			return 0, 0
+		}
+	}
+	of := func(rows, cols int) kernels.Weight {
+		return kernels.Weight{DType: kernels.BF16, Rows: rows, Cols: cols}
+	}
+	q, kv, gate := of(c.Heads*c.HeadDim, c.Hidden), of(c.KVHeads*c.HeadDim, c.Hidden), of(c.Inner, c.Hidden)
+	for _, op := range [][]kernels.Weight{{q, kv, kv}, {of(c.Hidden, q.Rows)}, {gate, gate}, {of(c.Hidden, c.Inner)}} {
+		if !kernels.CanMix(op...) {
+			return 0, 0
+		}
+	}
+	return kernels.MixedRows(n)
+}

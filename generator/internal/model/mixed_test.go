@@ -212,9 +212,20 @@ func TestOpsKnowTheGeneratedRows(t *testing.T) {
 	}
 }
 
-// The host has as many generated rows as sequences, and prompts get what is left of the pass, a chunk at most.
+// The host has as many generated rows as sequences, and prompts get what is left of the pass, a chunk at most. A GPU has
+// those of its kernels, for models for whose weights there are some.
 func TestMixedRows(t *testing.T) {
-	dense := model.Config{}
+	dense := model.Config{Hidden: 4096, Inner: 11008, Heads: 32, KVHeads: 32, HeadDim: 128}
+	narrow, biased, sparse := dense, dense, dense
+	narrow.Hidden = 896
+	biased.OutputBias = true
+	sparse.Experts = &model.Experts{}
+	gpu := model.MixedOn{GPU: true, Hopper: true, Chunk: 416, MaxRows: 1536,
+		Formats: map[string]kernels.DType{"a": kernels.BF16, "b": kernels.F32}}
+	ampere, small, quantised := gpu, gpu, gpu
+	ampere.Hopper = false
+	small.MaxRows = 208
+	quantised.Formats = map[string]kernels.DType{"a": kernels.BF16, "b": kernels.Q8_0}
 	ranks, embeds := dense, dense
 	ranks.Ranks = 2
 	embeds.Embedding = &model.Embedding{}
@@ -229,7 +240,15 @@ func TestMixedRows(t *testing.T) {
 		{"the rest", dense, model.MixedOn{Chunk: 64, MaxRows: 72}, 40, 40, 32},
 		{"no room", dense, model.MixedOn{Chunk: 64, MaxRows: 72}, 72, 0, 0},
 		{"nobody", dense, model.MixedOn{Chunk: 64, MaxRows: 72}, 0, 0, 0},
-		{"no kernels", dense, model.MixedOn{GPU: true, Hopper: true, Chunk: 416, MaxRows: 1536}, 4, 0, 0},
+		{"a GPU", dense, gpu, 4, 16, 192},
+		{"more on a GPU", dense, gpu, 17, 32, 160},
+		{"too many on a GPU", dense, gpu, 33, 0, 0},
+		{"another GPU", dense, ampere, 4, 0, 0},
+		{"too little memory", dense, small, 4, 0, 0},
+		{"quantised", dense, quantised, 4, 0, 0},
+		{"narrow", narrow, gpu, 4, 0, 0},
+		{"a bias", biased, gpu, 4, 0, 0},
+		{"experts", sparse, gpu, 4, 0, 0},
 		{"ranks", ranks, model.MixedOn{Chunk: 64, MaxRows: 72}, 4, 0, 0},
 		{"embeddings", embeds, model.MixedOn{Chunk: 64, MaxRows: 72}, 4, 0, 0},
 	} {
