@@ -95,6 +95,10 @@ func (o Attend) prefill(q *cuda.Queue) error {
 // prefillLongQueries are the queries of a tile of the kernels for many rows on Hopper (attention/prefill_long.cuh).
 const prefillLongQueries = 128
 
+// prefillLongRows are the rows from which on such a kernel takes less time behind other positions, by a third, and hardly
+// more without any (notes/prefill_attention.md).
+const prefillLongRows = 160
+
 // prefillsLong reports whether o has enough rows for such a kernel, each of whose blocks needs an SM, and whether there
 // is one: for heads of 64 and 128 whose rows see all positions.
 func (o Attend) prefillsLong(sms int) bool {
@@ -105,7 +109,8 @@ func (o Attend) prefillsLong(sms int) bool {
 	if tune.PrefillQueries != 0 {
 		return tune.PrefillQueries == prefillLongQueries
 	}
-	return o.KV.Heads*splitsOf(o.Heads/o.KV.Heads, prefillQueries)*splitsOf(o.T, o.prefillRows(prefillLongQueries)) >= sms
+	blocks := o.KV.Heads * splitsOf(o.Heads/o.KV.Heads, prefillQueries) * splitsOf(o.T, o.prefillRows(prefillLongQueries))
+	return o.T >= prefillLongRows || blocks >= sms
 }
 
 // prefillLong launches it.

@@ -38,41 +38,74 @@ template <int ONCE> struct PrefillPartials {
 };
 
 // prefill_merge adds the splits of a tile's rows in order, as Prefill::add does; of the elements it adds part `part`
-// of `parts`. Some splits are loaded while those before are added. dim is the head size, at most DIM.
+// of `parts`. Loads of several elements are in flight together, and of each those of some splits while those before are
+// added: nearly all of the time is waiting for them. dim is the head size, at most DIM.
 template <int DIM, bool WINDOWED, class Logits> __device__ __forceinline__ void prefill_merge(
 	const AttendArgs &a, const Logits &logits, const PrefillTile &tile, const int dim, int part, int parts) {
 	using Values = PrefillValues<DIM>;
+	constexpr int EACH = 4; // pairs of elements of a thread at once
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-	constexpr int ONCE = 8;
+	constexpr int ONCE = DIM > 64 ? 2 : 1;
 #else
-	constexpr int ONCE = 4; // more would spill
+	constexpr int ONCE = 1; // more would spill
 #endif
 	const int pairs = (Values::HALVES == 1 ? dim : min(dim - tile.base, Values::VALUES)) / 2;
 	const int apart = prefill_apart<DIM>(dim);
 	const int state = prefill_state<DIM>(dim, tile);
-	const int end = (tile.limit - tile.first) * tile.group * pairs;
-	for (int i = part * blockDim.x + threadIdx.x; i < end; i += parts * blockDim.x) {
-		const int entry = i / pairs, element = i % pairs * 2 + (Values::HALVES == 1 ? 0 : tile.base), row = tile.first + entry / tile.group;
-		const int head = tile.head + entry % tile.group;
-		const size_t at = (size_t)row * a.heads + head;
-		const int splits = prefill_split(a.position[row] / PREFILL_KEYS) + 1;
-		AttendSum x = {0, -INFINITY, 0}, y = x;
-		const int first = WINDOWED ? prefill_split(max(0, a.position[row] + 1 - a.visible) / PREFILL_KEYS) : 0;
-		const float *p = a.partial + (at * a.splits + first) * apart;
-		PrefillPartials<ONCE> now, next;
-		now.load(p, apart, element, state, first, splits);
-		for (int split = first; split < splits; split += 2 * ONCE, p += 2 * ONCE * apart) {
-			next.load(p + ONCE * apart, apart, element, state, split + ONCE, splits);
-			now.add(x, y, split, splits);
-			now.load(p + 2 * ONCE * apart, apart, element, state, split + 2 * ONCE, splits);
-			next.add(x, y, split + ONCE, splits);
+	const int end = (tile.limit - tile.first) * tile.group * pairs, step = parts * blockDim.x;
+	for (int begin = part * blockDim.x + threadIdx.x; begin < end; begin += EACH * step) {
+		struct Pair {
+			int row, head, element, splits;
+			const float *p; // its partial of the first split
+			AttendSum x, y;
+		} pair[EACH];
+		int most = 0;
+#pragma unroll
+		for (int e = 0; e < EACH; e++) {
+			const int i = min(begin + e * step, end - 1), entry = i / pairs;
+			Pair &of = pair[e];
+			of.element = i % pairs * 2 + (Values::HALVES == 1 ? 0 : tile.base);
+			of.row = tile.first + entry / tile.group, of.head = tile.head + entry % tile.group;
+			of.splits = a.position[of.row];
 		}
-		const float inverse = __frcp_rn(logits.total(head, x.most, x.weight));
-		const float2 mean = {prefill_mean(x.sum, inverse), prefill_mean(y.sum, inverse)};
-		if (a.rounded)
-			RoundedToken(a.rounded, a.tokens, row, head * dim)
-				.put(element / 8, element % 8, a.f16 ? F16::pack(mean.x, mean.y) : BF16::pack(mean.x, mean.y));
-		else
-			*(float2 *)(a.out + at * dim + element) = mean;
+#pragma unroll
+		for (int e = 0; e < EACH; e++) {
+			Pair &of = pair[e];
+			const int position = of.splits;
+			const int first = WINDOWED ? prefill_split(max(0, position + 1 - a.visible) / PREFILL_KEYS) : 0;
+			of.splits = prefill_split(position / PREFILL_KEYS) + 1 - first;
+			of.p = a.partial + (((size_t)of.row * a.heads + of.head) * a.splits + first) * apart;
+			of.x = of.y = {0, -INFINITY, 0};
+			most = max(most, of.splits);
+		}
+		PrefillPartials<ONCE> now[EACH], next[EACH];
+		const auto load = [&](PrefillPartials<ONCE> (&to)[EACH], int split) {
+#pragma unroll
+			for (int e = 0; e < EACH; e++)
+				to[e].load(pair[e].p + split * apart, apart, pair[e].element, state, split, pair[e].splits);
+		};
+		const auto add = [&](const PrefillPartials<ONCE> (&from)[EACH], int split) {
+#pragma unroll
+			for (int e = 0; e < EACH; e++) from[e].add(pair[e].x, pair[e].y, split, pair[e].splits);
+		};
+		load(now, 0);
+		for (int split = 0; split < most; split += 2 * ONCE) {
+			load(next, split + ONCE);
+			add(now, split);
+			load(now, split + 2 * ONCE);
+			add(next, split + ONCE);
+		}
+#pragma unroll
+		for (int e = 0; e < EACH; e++) {
+			if (begin + e * step >= end) break;
+			const Pair &of = pair[e];
+			const float inverse = __frcp_rn(logits.total(of.head, of.x.most, of.x.weight));
+			const float2 mean = {prefill_mean(of.x.sum, inverse), prefill_mean(of.y.sum, inverse)};
+			if (a.rounded)
+				RoundedToken(a.rounded, a.tokens, of.row, of.head * dim)
+					.put(of.element / 8, of.element % 8, a.f16 ? F16::pack(mean.x, mean.y) : BF16::pack(mean.x, mean.y));
+			else
+				*(float2 *)(a.out + ((size_t)of.row * a.heads + of.head) * dim + of.element) = mean;
+		}
 	}
 }

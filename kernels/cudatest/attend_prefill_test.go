@@ -146,7 +146,7 @@ func BenchmarkCUDAPrefillAttend(t *testing.B) {
 		for _, c := range []struct{ rows, n, layers int }{
 			{1, 1, shape.layers}, {10, 10, shape.layers}, {50, 50, shape.layers}, {100, 100, shape.layers},
 			{200, 200, shape.layers}, {400, 400, shape.layers}, {16, 4016, 8}, {16, 32016, 4}, {16, 100016, 2},
-			{768, 768, 8}, {1536, 1536, 8},
+			{768, 768, 8}, {1536, 1536, 8}, {192, 1192, 8}, {192, 2000, 8},
 			{400, 2000, 8}, {20, 8000, 4}, {128, 8192, 4}, {512, 8192, 4}, {2048, 8192, 4}} {
 			t.Run(fmt.Sprintf("%s/%d-rows-of-%d-in-%d-layers", shape.name, c.rows, c.n, c.layers), func(t *testing.B) {
 				b := newBoth(t)

@@ -233,3 +233,60 @@ func TestCUDAFullListsHaveTheBitsOfOthers(t *testing.T) {
 		b.equal(fmt.Sprintf("%d of %d rows: projection", count, n), gotProjection, wantProjection)
 	}
 }
+
+// BenchmarkMixedPass replays the layers of a mixed pass with attention: 16 sequences at 600 positions beside 192 tokens of
+// a prompt, the first of them at position 1,000. It does so without attention, and with that of one kind of rows alone.
+func BenchmarkMixedPass(bench *testing.B) {
+	const generated, prompts, context, pageTokens = 16, 192, 2048, 16
+	p := newProducts(newBoth(bench), shapes[0])
+	pages := context / pageTokens
+	slots, positions := make([]int32, generated+prompts), make([]int32, generated+prompts)
+	for i := range slots {
+		slots[i], positions[i] = int32(i+1), 600
+		if i >= generated {
+			slots[i], positions[i] = 0, int32(1000+i-generated)
+		}
+	}
+	p.a.KV.Pages, p.a.KV.PageTokens = (generated+2)*pages, pageTokens
+	p.a.KV.Data = p.load(1, make([]byte, p.a.KV.PageBytes()*int64(p.a.KV.Pages)))
+	p.a.Rows.Slot, p.a.Rows.Position = put(p.both, slots)[1], put(p.both, positions)[1]
+	p.a.Slots = kernels.Slots{Count: generated + 2, Pages: pages, Context: context,
+		BlockTable: put(p.both, counted((generated+2)*pages))[1]}
+	p.a.RoPE = put(p.both, p.normal(context*p.dim, 1))[1]
+	p.work = p.attendWorkspace(benchRows, p.heads, p.dim, context)
+	of := func(attend func(kernels.Attend) (device.Op, bool)) []device.Op {
+		ops, _, _ := p.ops("pass", generated+prompts, true)
+		var all []device.Op
+		for _, op := range withClass(withoutHead(ops), generated) {
+			if a, is := op.(kernels.Attend); is {
+				if op, is = attend(a); !is {
+					continue
+				}
+			}
+			if _, is := op.(kernels.GatherRows); is {
+				break // what follows is of sampled rows
+			}
+			all = append(all, op)
+		}
+		return all
+	}
+	rows := func(x device.Buffer, width int) device.Buffer {
+		return x.Slice(int64(4*generated*width), int64(4*prompts*width))
+	}
+	for name, attend := range map[string]func(kernels.Attend) (device.Op, bool){
+		"no attention": func(a kernels.Attend) (device.Op, bool) { return a, false },
+		"both":         func(a kernels.Attend) (device.Op, bool) { return a, true },
+		"generated": func(a kernels.Attend) (device.Op, bool) {
+			a.T, a.Class, a.Generated = generated, kernels.Decode, 0
+			return a, true
+		},
+		"prompts": func(a kernels.Attend) (device.Op, bool) {
+			a.T, a.Generated = prompts, 0
+			a.Q, a.Out = rows(a.Q, p.heads*p.dim), rows(a.Out, p.heads*p.dim)
+			a.Rows.Slot, a.Rows.Position = rows(a.Rows.Slot, 1), rows(a.Rows.Position, 1)
+			return a, true
+		},
+	} {
+		fmt.Printf("7B %d+%d, attention of %s: %.0f us\n", generated, prompts, name, p.median(of(attend)))
+	}
+}
