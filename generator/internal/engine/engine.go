@@ -36,6 +36,9 @@ type Options struct {
 	// MixedRows is as in [scheduler.Options]. The rows of both kinds together are at most those of the longest step.
 	// Draft models, EAGLE-3 heads and models for embeddings have no mixed steps.
 	MixedRows func(n int) (rows, most int)
+	// MixedGraphs is how many graphs of mixed steps are captured at start for each number of generated rows: with the most
+	// prompt rows, half as many, and so on; 0: down to 16.
+	MixedGraphs int
 	// Gap is as in [scheduler.Options]. With one, the second step in flight is formed as late as it may be.
 	Gap        time.Duration
 	lead       time.Duration // in tests, in place of the constant of late.go; 0: that

@@ -35,8 +35,8 @@ func (o Options) mixedTable() func(n int) (rows, most int) {
 const mixedGrain = 16
 
 // mixedLattice returns the keys of mixed steps that are captured at start: with the numbers of generated rows that the
-// decode buckets have in such steps, and with the most prompt rows, half as many and so on. The roller captures those in
-// between that are used.
+// decode buckets have in such steps, and with the most prompt rows, half as many and so on, MixedGraphs of each. The roller
+// captures others that are used.
 func (o Options) mixedLattice() (keys []graphs.Key) {
 	rows := o.mixedRows()
 	if rows == nil {
@@ -51,7 +51,7 @@ func (o Options) mixedLattice() (keys []graphs.Key) {
 		}
 		seen[generated] = true
 		keys = append(keys, graphs.Mixed(generated, most))
-		for part := most; part > mixedGrain; {
+		for part, n := most, 1; part > mixedGrain && n != o.MixedGraphs; n++ {
 			part = (part/2 + mixedGrain - 1) / mixedGrain * mixedGrain
 			keys = append(keys, graphs.Mixed(generated, part))
 		}

@@ -137,6 +137,10 @@ func TestMixedLattice(t *testing.T) {
 	if len(got) != 20 {
 		t.Errorf("%v", got)
 	}
+	o.MixedGraphs = 2
+	if few := o.mixedLattice(); len(few) != 8 || !slices.Contains(few, graphs.Mixed(64, 96)) {
+		t.Errorf("two of each: %v", few)
+	}
 }
 
 // While a prompt is computed, whoever runs gets tokens: one in each step of the prompt.

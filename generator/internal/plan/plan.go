@@ -301,7 +301,9 @@ func (p Planner) engineOptions(context, batch int) engine.Options {
 		MaxGraphs: p.Options.MaxGraphs, NoRoller: p.Options.Roller == "off", Embeddings: p.Config.Embedding != nil,
 		Draft: draft, DraftModel: drafter, DraftTokens: p.Options.DraftTokens,
 		DraftAlways: p.Options.DraftPlan == "always", DraftWindow: p.Options.DraftWindow}
-	o.MixedRows = p.mixedRows(o)
+	if o.MixedRows = p.mixedRows(o); p.Profile.kind == GPUProfile.kind {
+		o.MixedGraphs = 2 // fewer rows than half of the most take hardly less time there, and a start waits for each
+	}
 	return o
 }
 
