@@ -32,7 +32,7 @@ func TestSanitize(t *testing.T) {
 		{"kernels of other barriers", "racecheck", race, "9", "0", true,
 			"--tool racecheck --error-exitcode 9 ./cudatest.test -test.timeout 0 -test.run TestCUDASmallShapesEveryLane$"},
 		{"few graphs", "racecheck", race, "9", "0", true,
-			"--kernel-name-exclude regex=_wgmma|_streamk|_grouped|_many|_codes8|_taken8|_(q[0-9]_[0-9k]|f8|g4_128)_tagged " +
+			"--kernel-name-exclude regex=_wgmma|_streamk|_grouped|_many|_mixed|_codes8|_taken8|_(q[0-9]_[0-9k]|f8|g4_128)_tagged " +
 				"--error-exitcode 9 bin/reel-generator-cuda check --device cuda --precapture 5 --max-batch 1 " +
 				"--max-seq-len 16 --guard"},
 		{"race not found", "racecheck", "", "0", "0", false, "does not report"},

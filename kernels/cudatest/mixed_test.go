@@ -14,16 +14,20 @@ import (
 	"reel.internal/reel/kernels/internal/tune"
 )
 
-// mixedRows are numbers of generated rows and of rows of prompts beside them.
-var mixedRows = []struct{ generated, prompts int }{{16, 1}, {16, 40}, {16, 128}, {16, 129}, {16, 192}, {32, 7}, {32, 104},
+// rowsOfBoth are numbers of generated rows and of rows of prompts beside them.
+type rowsOfBoth struct{ generated, prompts int }
+
+var mixedRows = []rowsOfBoth{{16, 1}, {16, 40}, {16, 128}, {16, 129}, {16, 192}, {32, 7}, {32, 104},
 	{32, 160}}
 
 // mixedMemory is the rows for which there is memory: sums of a mixed pass take more than those of as few prompt rows.
 const mixedMemory = 400
 
-// mixedShapes are outputs, columns, and the most work slices. Slices end in each of the ways that they have: eight, four
+// mixedShape is outputs, columns, and the most work slices. Of mixedShapes slices end in each of the ways that they have: eight, four
 // and two to an output tile, whole groups of partial sums, and any K block, within a partial sum too.
-var mixedShapes = []struct{ outputs, cols, slices int }{{512, 4096, 132}, {1024, 2176, 132}, {2064, 1152, 132},
+type mixedShape struct{ outputs, cols, slices int }
+
+var mixedShapes = []mixedShape{{512, 4096, 132}, {1024, 2176, 132}, {2064, 1152, 132},
 	{1536, 1152, 16}, {2576, 2176, 11}, {4112, 1408, 21}, {96, 2048, 1}}
 
 // apart launches ops that each have a part of a mixed pass's rows: op(first, n, class).
@@ -34,45 +38,49 @@ func (b *both) apart(generated, rows int, op func(first, n int, class kernels.Cl
 
 // Rows of a mixed pass have the bits that they have in passes of their own class.
 func TestCUDAMixedRowsHaveTheBitsOfTheirClass(t *testing.T) {
-	defer func(n int) { tune.MaxWorkSlices = n }(tune.MaxWorkSlices)
 	b := newBoth(t)
 	for i, s := range mixedShapes {
-		dtype := []kernels.DType{kernels.BF16, kernels.F16}[i%2]
-		w, up := b.matrix(dtype, s.outputs, s.cols)[1], b.matrix(dtype, s.outputs, s.cols)[1]
-		norm := put(b, b.normal(s.cols, 1))[1]
-		tune.MaxWorkSlices = s.slices
-		if !kernels.CanMix(w) || !kernels.CanMix(w, up) {
-			t.Fatalf("%+v has no kernel of mixed passes", s)
-		}
-		for _, r := range mixedRows {
-			rows := r.generated + r.prompts
-			x, before, workspace := put(b, b.normal(rows*s.cols, 3))[1], b.normal(rows*s.outputs, 1), b.workspaceFor(mixedMemory, s.cols)
-			of := func(x device.Buffer, first, n, width int) device.Buffer {
-				return x.Slice(int64(4*first*width), int64(4*n*width))
-			}
-			gateUp := kernels.GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: b.poisoned(rows * s.outputs)[1], T: rows,
-				Eps: 1e-5, Workspace: workspace, Class: kernels.Prefill}
-			projection := kernels.Projection{W: w, In: x, X: b.load(1, bytesOf(before)), T: rows, Workspace: workspace,
-				Class: kernels.Prefill}
-			b.apart(r.generated, rows, func(first, n int, class kernels.Class) device.Op {
-				op := gateUp
-				op.X, op.Out, op.T, op.Class = of(x, first, n, s.cols), of(op.Out, first, n, s.outputs), n, class
-				return op
-			})
-			b.apart(r.generated, rows, func(first, n int, class kernels.Class) device.Op {
-				op := projection
-				op.In, op.X, op.T, op.Class = of(x, first, n, s.cols), of(op.X, first, n, s.outputs), n, class
-				return op
-			})
-			wantGateUp, wantProjection := read[uint32](b, 1, gateUp.Out), read[uint32](b, 1, projection.X)
-			for range 3 {
-				gateUp.Generated, projection.Generated = kernels.Generated(r.generated), kernels.Generated(r.generated)
-				gateUp.Out, projection.X = b.poisoned(rows * s.outputs)[1], b.load(1, bytesOf(before))
-				b.onGPU(gateUp, projection)
-				name := fmt.Sprintf("type %d, %+v, %+v", dtype, s, r)
-				b.equal(name+": gate and up", read[uint32](b, 1, gateUp.Out), wantGateUp)
-				b.equal(name+": projection", read[uint32](b, 1, projection.X), wantProjection)
-			}
+		b.mixedRows([]kernels.DType{kernels.BF16, kernels.F16}[i%2], s, mixedRows...)
+	}
+}
+
+// mixedRows compares gate and up, and a projection, of mixed passes with those of passes of each class.
+func (b *both) mixedRows(dtype kernels.DType, s mixedShape, all ...rowsOfBoth) {
+	defer func(n int) { tune.MaxWorkSlices = n }(tune.MaxWorkSlices)
+	b.t.Helper()
+	w, up := b.matrix(dtype, s.outputs, s.cols)[1], b.matrix(dtype, s.outputs, s.cols)[1]
+	norm, workspace := put(b, b.normal(s.cols, 1))[1], b.workspaceFor(mixedMemory, s.cols)
+	if tune.MaxWorkSlices = s.slices; !kernels.CanMix(w) || !kernels.CanMix(w, up) {
+		b.t.Fatalf("%+v has no kernel of mixed passes", s)
+	}
+	of := func(x device.Buffer, first, n, width int) device.Buffer {
+		return x.Slice(int64(4*first*width), int64(4*n*width))
+	}
+	for _, r := range all {
+		rows := r.generated + r.prompts
+		x, before := put(b, b.normal(rows*s.cols, 3))[1], b.normal(rows*s.outputs, 1)
+		gateUp := kernels.GateUp{X: x, Norm: norm, Gate: w, Up: up, Out: b.poisoned(rows * s.outputs)[1], T: rows,
+			Eps: 1e-5, Workspace: workspace, Class: kernels.Prefill}
+		projection := kernels.Projection{W: w, In: x, X: b.load(1, bytesOf(before)), T: rows, Workspace: workspace,
+			Class: kernels.Prefill}
+		b.apart(r.generated, rows, func(first, n int, class kernels.Class) device.Op {
+			op := gateUp
+			op.X, op.Out, op.T, op.Class = of(x, first, n, s.cols), of(op.Out, first, n, s.outputs), n, class
+			return op
+		})
+		b.apart(r.generated, rows, func(first, n int, class kernels.Class) device.Op {
+			op := projection
+			op.In, op.X, op.T, op.Class = of(x, first, n, s.cols), of(op.X, first, n, s.outputs), n, class
+			return op
+		})
+		wantGateUp, wantProjection := read[uint32](b, 1, gateUp.Out), read[uint32](b, 1, projection.X)
+		gateUp.Generated, projection.Generated = kernels.Generated(r.generated), kernels.Generated(r.generated)
+		for range 3 {
+			gateUp.Out, projection.X = b.poisoned(rows * s.outputs)[1], b.load(1, bytesOf(before))
+			b.onGPU(gateUp, projection)
+			name := fmt.Sprintf("type %d, %+v, %+v", dtype, s, r)
+			b.equal(name+": gate and up", read[uint32](b, 1, gateUp.Out), wantGateUp)
+			b.equal(name+": projection", read[uint32](b, 1, projection.X), wantProjection)
 		}
 	}
 }

@@ -35,6 +35,9 @@ func testSmallShapes(t *testing.T, b *both) {
 	b.branches(kernels.BF16, 5, 144, 48)
 	b.ofFamilies(kernels.BF16, 5, 144, 48)
 	testSmallWorkSlices(b)
+	for i, slices := range []int{3, 4} { // an output tile in two slices that go on with one another, and that share it
+		b.mixedRows(kernels.BF16, mixedShape{208, 1152, slices}, rowsOfBoth{16 << i, 9})
+	}
 	for i, dim := range []int{32, 64, 96, 128} {
 		t.Logf("heads of %d", dim)
 		b.qkv([]classAndWorkspace{{true, true}, {false, false}}[i%2],
