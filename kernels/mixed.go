@@ -22,7 +22,7 @@ func mixedKernelOf(generated int) *mixedKernel {
 }
 
 // LeastMixed is the rows of a step memory from which on its workspaces hold what mixed passes leave in them.
-const LeastMixed = maxStreamKTokens + 1
+const LeastMixed = 65
 
 // MixedRows returns how many generated rows a mixed pass of a GPU has for n sequences, padding included, and the most
 // rows of prompts beside them; 0 if there is no kernel for so many. [CanMix] says for which weights there are kernels.

@@ -224,7 +224,7 @@ func TestMixedRows(t *testing.T) {
 		Formats: map[string]kernels.DType{"a": kernels.BF16, "b": kernels.F32}}
 	ampere, small, quantised := gpu, gpu, gpu
 	ampere.Hopper = false
-	small.MaxRows = 208
+	small.MaxRows = 64
 	quantised.Formats = map[string]kernels.DType{"a": kernels.BF16, "b": kernels.Q8_0}
 	ranks, embeds := dense, dense
 	ranks.Ranks = 2
