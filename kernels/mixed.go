@@ -21,7 +21,8 @@ func mixedKernelOf(generated int) *mixedKernel {
 	return nil
 }
 
-// LeastMixed is the rows of a step memory from which on its workspaces hold what mixed passes leave in them.
+// LeastMixed is the rows of a step memory from which on its workspaces are large enough for mixed passes: from there on
+// they have room for kernels of 128 generated rows.
 const LeastMixed = 65
 
 // MixedRows returns how many generated rows a mixed pass of a GPU has for n sequences, padding included, and the most
@@ -83,8 +84,8 @@ func (s sliceShape) mixedBytes(k *mixedKernel) int64 {
 	return ArrivalBytes + outputs*int64(s.slices*k.prompts+s.planes()*k.generated)
 }
 
-// shared returns the bytes of shared memory of a block: what the epilogue looks up, the stages, and as many.cuh has them
-// the sums of generated rows, of whose memory they are the end.
+// shared returns the bytes of shared memory of a block: what the epilogue looks up, the stages, and the shared memory of
+// many.cuh without its rings, which ends with the sums of generated rows.
 func (k *mixedKernel) shared() int {
 	const outputs, row = streamKTiles * tileRows, 2 * kBlockCols
 	rows := k.generated + k.prompts

@@ -28,8 +28,9 @@ const (
 )
 
 // sliceShape determines a product's work slices: their number, and the output tiles of
-// kBlocks K blocks each. Those of weights of 16 bits, inParts, come partial sum after partial sum of the decode class,
-// whose kernels so can go through the same slices (gemm/mixed.cuh); those of quantised weights ascend.
+// kBlocks K blocks each. With inParts, which is so for weights of 16 bits, the K blocks of a tile come partial sum after
+// partial sum of the decode class: so a kernel of generated rows can go through the same slices (gemm/mixed.cuh). Without,
+// they ascend.
 type sliceShape struct {
 	slices, tiles, kBlocks int
 	inParts                bool
@@ -52,8 +53,8 @@ func sliceShapeOf(rowTiles, cols int, inParts bool) sliceShape {
 // sumGroups is how many groups an output tile's partial sums have in the decode class.
 const sumGroups = 4
 
-// slicesInGroups reports whether slices are whole groups of partial sums: those shorter than an output tile, where a
-// generated row's block that goes on with another one's output tile needs its sums as late as possible. It takes at most
+// slicesInGroups reports whether slices are whole groups of partial sums. These are slices shorter than an output tile: a
+// block that goes on with another one's tile then needs its sums for generated rows as late as possible. They take at most
 // a sixteenth longer than slices of equal length.
 func (s sliceShape) slicesInGroups() bool {
 	return s.inParts && s.kBlocks >= sumParts && s.slices > s.tiles && s.slices < 2*s.tiles &&

@@ -399,7 +399,7 @@ template <class Op, class D, int T, int ROWS_AHEAD, int WEIGHTS_AHEAD> struct Ma
 				(alone ? partial % PER_GROUP - 1 : 0), group);
 	}
 
-	// sum_planes adds the planes of an output tile for a group of tokens, `per` to each group of partial sums.
+	// sum_planes adds the planes of an output tile for a group of tokens: `per` planes for each group of partial sums.
 	static __device__ __forceinline__ float4 sum_planes(const float4 *at, int per) {
 		float4 total;
 #pragma unroll

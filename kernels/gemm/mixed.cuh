@@ -243,6 +243,8 @@ __device__ __forceinline__ void mixed(const MixedArgs<Op> &a) {
 	if (warp < 0) {
 		claim_registers<T>();
 		Block::launch_dependents_early();
+		// A part may begin with what another block leaves: counters and sums are those of the kernel before until then.
+		pdl_wait();
 		b.consume();
 		return;
 	}

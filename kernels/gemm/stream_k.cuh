@@ -10,8 +10,8 @@
 // A kernel fetches its own instructions from L2, so code that a block runs once or twice is as
 // short as possible and appears in one place.
 //
-// The order of sums is not that of operands.cuh. A partial is one sum over a slice's K blocks of an output tile, in
-// ascending order over quantised weights, in that of KBlockOrder over others. The partials of an output tile are added: the last one first,
+// The order of sums is not that of operands.cuh. A partial is one sum over a slice's K blocks of an
+// output tile. The K blocks of quantised weights ascend, those of others have KBlockOrder. The partials of an output tile are added: the last one first,
 // then the others in ascending order. Slices depend on the weight's shape alone, so a token's
 // result is the same in any batch and any chunk. (Osama et al., "Stream-K: Work-Centric Parallel
 // Decomposition for Dense Matrix-Matrix Multiplication on the GPU", 2023.)

@@ -104,6 +104,9 @@ func randomVerify(r *rand.Rand) (Options, device.HostOptions) {
 	if r.IntN(2) == 0 {
 		o.MaxBatch, o.Chunk = []int{1 + r.IntN(32), 32}[r.IntN(2)], 1+r.IntN(100)
 		o.Pages += r.IntN(200)
+		if o.MixedRows != nil {
+			o.MixedRows = mixedRows(o, 1+r.IntN(4)) // there are other rows now
+		}
 	}
 	return o, host
 }

@@ -24,7 +24,7 @@ func (o Options) mixedTable() func(n int) (rows, most int) {
 		return nil
 	}
 	table := make([][2]int, o.slots()+1)
-	for n := range table {
+	for n := 1; n < len(table); n++ {
 		table[n][0], table[n][1] = of(n)
 	}
 	return func(n int) (rows, most int) { return table[n][0], table[n][1] }

@@ -9,15 +9,16 @@ import "reel.internal/reel/kernels"
 
 // MixedOn is what the rows of mixed passes depend on beside the model.
 type MixedOn struct {
-	GPU, Hopper bool                     // which GPU has the kernels; without GPU the host
+	GPU, Hopper bool                     // whether it is a GPU, and not the host; whether that is a Hopper
 	Formats     map[string]kernels.DType // of the matrices by tensor, as a plan has them
 	Chunk       int                      // prompt tokens of a step at most
 	MaxRows     int                      // of a pass, those of generated rows and of padding included
 }
 
 // MixedRows returns the rows of a mixed pass with the next tokens of n running sequences: the generated rows, padding
-// included, and the most prompt rows beside them. Both are 0 if there is no such pass. More sequences never have fewer
-// generated rows. Several ranks have none, nor have models for embeddings.
+// included, and the most prompt rows beside them. Both are 0 if there is no such pass, or if prompts would have fewer rows
+// than running sequences: they get as much in turn with decode steps. Of numbers that have such a pass, more sequences
+// never have fewer generated rows. Several ranks have none, nor have models for embeddings.
 func (c Config) MixedRows(on MixedOn, n int) (rows, most int) {
 	if n < 1 || c.ranks() > 1 || c.Embedding != nil || c.Eagle != nil {
 		return 0, 0
@@ -26,7 +27,7 @@ func (c Config) MixedRows(on MixedOn, n int) (rows, most int) {
 	if on.GPU {
 		rows, most = c.mixedRowsOnGPU(on, n)
 	}
-	if most = min(most, on.Chunk, on.MaxRows-rows); rows < n || most < 1 {
+	if most = min(most, on.Chunk, on.MaxRows-rows); rows < n || most < min(rows, on.Chunk) {
 		return 0, 0
 	}
 	return rows, most

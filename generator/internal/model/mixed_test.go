@@ -237,7 +237,10 @@ func TestMixedRows(t *testing.T) {
 		rows, most int
 	}{
 		{"a chunk", dense, model.MixedOn{Chunk: 64, MaxRows: 72}, 4, 4, 64},
-		{"the rest", dense, model.MixedOn{Chunk: 64, MaxRows: 72}, 40, 40, 32},
+		{"the rest", dense, model.MixedOn{Chunk: 64, MaxRows: 72}, 30, 30, 42},
+		{"half", dense, model.MixedOn{Chunk: 64, MaxRows: 72}, 36, 36, 36},
+		{"less than half", dense, model.MixedOn{Chunk: 64, MaxRows: 72}, 37, 0, 0},
+		{"less than half, a whole chunk", dense, model.MixedOn{Chunk: 32, MaxRows: 72}, 40, 40, 32},
 		{"no room", dense, model.MixedOn{Chunk: 64, MaxRows: 72}, 72, 0, 0},
 		{"nobody", dense, model.MixedOn{Chunk: 64, MaxRows: 72}, 0, 0, 0},
 		{"a GPU", dense, gpu, 4, 16, 192},

@@ -126,7 +126,7 @@ func TestNoLongStepsBesideOthers(t *testing.T) {
 		for _, gap := range c.gaps {
 			s := withLongSteps(t, milli(gap), nil)
 			for _, rows := range []int{16, 416, 768, 1536} { // their times are known
-				s.costs.tookPrompt(s.costs.prompts, rows, rows*rows/2, float64(h100(rows)))
+				s.costs.tookPrompt(&s.costs.prompts, rows, rows*rows/2, float64(h100(rows)))
 			}
 			q := &Sequence{Prompt: prompt(4000), MaxTokens: 8}
 			c.add(s, q)

@@ -13,7 +13,8 @@ const (
 	settle = 0.25
 	// hiccup bounds a step's time by that many times the expected one: something else may have held it up.
 	hiccup = 2
-	// remembered is how many prefill steps later a time of prefill is forgotten, so that one bad measurement ends.
+	// remembered is how many steps of its kind later the time of a step with prompts is forgotten, so that one bad
+	// measurement ends.
 	remembered = 512
 	// far is the mean position from which on a wrong guess of a chunk's time is laid to attention rather than products.
 	far = 1024
@@ -23,31 +24,35 @@ const (
 // the times.
 type costs struct {
 	decodes []float64 // by sequences of a decode or verify step; 0: never measured
-	prompts []cost    // by rows of a prefill step in grains, at position 0
-	// mixed are those of mixed steps by rows of prompts, whatever the generated rows: their number changes slowly, and
-	// makes less of the time.
-	mixed []cost
+	prompts promptTimes
+	// mixed are those of mixed steps, whatever the generated rows: their number changes slowly.
+	mixed promptTimes
 	// attention is how much longer a row of a prompt takes for each position before it.
 	attention float64
-	prefills  int64 // steps with prompts measured so far
+}
+
+// promptTimes is what steps with prompts took, of one kind.
+type promptTimes struct {
+	by    []cost // by rows of prompts in grains, at position 0
+	steps int64  // measured so far
 }
 
 type cost struct {
 	time float64 // 0: never measured
-	at   int64   // costs.prefills when it was measured last
+	at   int64   // promptTimes.steps when it was measured last
 }
 
 func newCosts(rows, sequences int) costs {
-	return costs{decodes: make([]float64, sequences+1), prompts: make([]cost, grains(rows)+1),
-		mixed: make([]cost, grains(rows)+1)}
+	times := func() promptTimes { return promptTimes{by: make([]cost, grains(rows)+1)} }
+	return costs{decodes: make([]float64, sequences+1), prompts: times(), mixed: times()}
 }
 
 // of returns the times of steps like b, which has prompts.
-func (c *costs) of(b *Batch) []cost {
+func (c *costs) of(b *Batch) *promptTimes {
 	if b.Generated > 0 {
-		return c.mixed
+		return &c.mixed
 	}
-	return c.prompts
+	return &c.prompts
 }
 
 func grains(rows int) int { return (rows + grain - 1) / grain }
@@ -83,11 +88,12 @@ func (c *costs) decode(sequences int) float64 {
 // tookPrompt notes the time of a step with prompts, whose rows have so many positions before them altogether. What differs
 // from the expected time is laid to the products, or with the mean position more and more to attention: a normalised
 // step of least mean squares.
-func (c *costs) tookPrompt(times []cost, rows, before int, t float64) {
-	c.prefills++
-	b := &times[min(grains(rows), len(times)-1)]
-	base, attention := c.known(b), c.attention*float64(before)
-	b.at = c.prefills
+func (c *costs) tookPrompt(times *promptTimes, rows, before int, t float64) {
+	times.steps++
+	at := min(grains(rows), len(times.by)-1)
+	base, attention := times.known(at), c.attention*float64(before)
+	b := &times.by[at]
+	b.at = times.steps
 	if base == 0 {
 		b.time = max(t-attention, t/2)
 		return
@@ -100,18 +106,18 @@ func (c *costs) tookPrompt(times []cost, rows, before int, t float64) {
 	}
 }
 
-// known returns what was measured for a number of rows, unless that is too long ago.
-func (c *costs) known(b *cost) float64 {
-	if b.time == 0 || c.prefills-b.at > remembered {
-		return 0
+// known returns what was measured for a number of rows in grains, unless that is too long ago.
+func (t *promptTimes) known(at int) float64 {
+	if b := t.by[at]; b.time > 0 && t.steps-b.at <= remembered {
+		return b.time
 	}
-	return b.time
+	return 0
 }
 
 // measured returns the largest number of rows in grains, up to this one, of which the time is known; 0: there is none.
-func (c *costs) measured(times []cost, rows int) int {
-	at := min(grains(rows), len(times)-1)
-	for at > 0 && c.known(&times[at]) == 0 {
+func (t *promptTimes) measured(rows int) int {
+	at := min(grains(rows), len(t.by)-1)
+	for at > 0 && t.known(at) == 0 {
 		at--
 	}
 	return at
@@ -119,7 +125,7 @@ func (c *costs) measured(times []cost, rows int) int {
 
 // prompt returns the time expected of a prefill step; 0 before the first.
 func (c *costs) prompt(rows, before int) float64 {
-	time, ok := c.expected(c.prompts, rows, 0)
+	time, ok := c.prompts.expected(rows, 0)
 	if !ok {
 		return 0
 	}
@@ -131,12 +137,12 @@ func (c *costs) prompt(rows, before int) float64 {
 // tried, so that nobody waits for longer than the gap.
 func (c *costs) mix(sequences, rows, before int) float64 {
 	decode := c.decode(sequences)
-	time, ok := c.expected(c.mixed, rows, decode)
+	time, ok := c.mixed.expected(rows, decode)
 	if !ok {
 		return c.prompt(rows, before) + decode
 	}
-	if most := c.measured(c.mixed, grain*len(c.mixed)); grains(rows) > most {
-		time = max(time, c.known(&c.mixed[most])+c.prompt(rows, 0)-c.prompt(grain*most, 0))
+	if most := c.mixed.measured(grain * len(c.mixed.by)); grains(rows) > most {
+		time = max(time, c.mixed.known(most)+c.prompt(rows, 0)-c.prompt(grain*most, 0))
 	}
 	return time + c.attention*float64(before)
 }
@@ -145,25 +151,25 @@ func (c *costs) mix(sequences, rows, before int) float64 {
 // none; false before the first. Between two numbers of rows that were measured it is on the line between them, as it is
 // below the smallest. A grain above one that was measured, and above the largest up to twice as many rows, it is the
 // same: so they are tried.
-func (c *costs) expected(times []cost, rows int, none float64) (time float64, ok bool) {
-	at := min(grains(rows), len(times)-1)
-	below, above := c.measured(times, rows), at
-	for above < len(times) && c.known(&times[above]) == 0 {
+func (t *promptTimes) expected(rows int, none float64) (time float64, ok bool) {
+	at := min(grains(rows), len(t.by)-1)
+	below, above := t.measured(rows), at
+	for above < len(t.by) && t.known(above) == 0 {
 		above++
 	}
 	low := none
 	if below > 0 {
-		low = c.known(&times[below])
+		low = t.known(below)
 	}
 	switch {
-	case above == len(times) && below == 0:
+	case above == len(t.by) && below == 0:
 		return 0, false
-	case above == len(times):
+	case above == len(t.by):
 		return low * max(1, float64(at)/float64(2*below)), true
 	case at-below <= 1:
 		return low, true
 	}
-	high := c.known(&times[above])
+	high := t.known(above)
 	return low + (high-low)*float64(at-below)/float64(above-below), true
 }
 
@@ -198,9 +204,9 @@ func (s *Scheduler) Expected(b *Batch) time.Duration {
 		return time.Duration(c.decodes[min(len(b.Served), len(c.decodes)-1)])
 	}
 	times := c.of(b)
-	at := c.measured(times, b.Prompts())
+	at := times.measured(b.Prompts())
 	if at == 0 {
 		return 0
 	}
-	return time.Duration(c.known(&times[at]) + c.attention*float64(before(&b.Step)))
+	return time.Duration(times.known(at) + c.attention*float64(before(&b.Step)))
 }

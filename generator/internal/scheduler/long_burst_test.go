@@ -45,7 +45,7 @@ func TestABurstHasLongStepsWhereTheyPay(t *testing.T) {
 func TestALongStepOfABurstHasBounds(t *testing.T) {
 	known := func(s *Scheduler) {
 		for _, p := range hot.prompts {
-			s.costs.tookPrompt(s.costs.prompts, int(p[0]), 0, p[1]*1e6)
+			s.costs.tookPrompt(&s.costs.prompts, int(p[0]), 0, p[1]*1e6)
 		}
 	}
 	for name, c := range map[string]struct {
@@ -73,8 +73,8 @@ func TestALongStepOfABurstHasBounds(t *testing.T) {
 // A step that the prompts do not fill has no whole tiles, and less time is known of it than of a full one.
 func TestALongStepOfABurstIsFull(t *testing.T) {
 	s := withLongSteps(t, milli(20), nil)
-	s.costs.tookPrompt(s.costs.prompts, 416, 0, 10e6)
-	s.costs.tookPrompt(s.costs.prompts, 1536, 0, 12e6)
+	s.costs.tookPrompt(&s.costs.prompts, 416, 0, 10e6)
+	s.costs.tookPrompt(&s.costs.prompts, 1536, 0, 12e6)
 	for tokens, want := range map[int]int{1535: 768, 1536: 1536} {
 		if got := s.burstChunk(demand{prompts: 2, tokens: tokens}, 40e6); got != want {
 			t.Errorf("%d tokens: %d rows, wants %d", tokens, got, want)

@@ -362,3 +362,21 @@ func TestMixedStepsAllocateNothing(t *testing.T) {
 		t.Errorf("%v allocations a step, in %d mixed steps", n, mixed)
 	}
 }
+
+// Times of prefill steps are not forgotten while steps are mixed, and those of mixed steps not while none is.
+func TestMixedStepsForgetNoPrefillStep(t *testing.T) {
+	c := newCosts(64, 8)
+	c.tookPrompt(&c.prompts, 64, 0, 9e6)
+	for range 2 * remembered {
+		c.tookPrompt(&c.mixed, 32, 0, 5e6)
+	}
+	if got := c.prompt(64, 0); got != 9e6 {
+		t.Errorf("a prefill step is expected to take %v", got)
+	}
+	for range remembered + 1 {
+		c.tookPrompt(&c.prompts, 64, 0, 9e6)
+	}
+	if got := c.mix(4, 32, 0); got != 5e6 {
+		t.Errorf("a mixed step is expected to take %v", got)
+	}
+}

@@ -3,8 +3,8 @@ package scheduler
 import "iter"
 
 // A running sequence waits for its next token while others' prompts are computed. Options.Gap bounds that wait, as far
-// as steps are as short: after a decode step comes at most one prefill step, of as many rows as are expected to end,
-// with the decode step after it, within the gap. If decode steps alone take more than half of the gap, prompts get as
+// as steps are as short. Without mixed steps, after a decode step comes at most one prefill step, of as many rows as are
+// expected to end, with the decode step after it, within the gap. If decode steps alone take more than half of the gap, prompts get as
 // long as they. So a prompt always has half of the time, and nobody waits for a whole chunk of somebody else's.
 //
 // Where there are mixed steps, both are one: every step while prompts wait has a row of each running sequence and as many

@@ -44,7 +44,8 @@ type Options struct {
 	PlanDrafts func([]*Sequence)
 	MaxVerify  int
 	// Gap bounds, as far as steps are as short, the time between two tokens of a sequence while others' prompts are
-	// computed (pace.go); 0: prefill steps have whole chunks, and alternate with decode steps.
+	// computed (pace.go); 0: mixed steps have as many prompt rows as they can, or prefill steps have whole chunks and
+	// alternate with decode steps.
 	Gap time.Duration
 	// MixedRows returns the generated rows, padding included, of a mixed step with the next tokens of n sequences, and the
 	// most prompt rows beside them; 0: there is none. n is 1 to the number of slots. nil: there are no mixed steps.
@@ -148,7 +149,7 @@ type Scheduler struct {
 	lastPrefill  bool        // the last step was prefill, and not mixed
 	lastDrafted  bool        // the last step had drafts
 	costs        costs       // of steps
-	since        float64     // nanoseconds that prefill steps are expected to take since the last decode step
+	since        float64     // nanoseconds that prefill steps are expected to take since running sequences had rows
 	burst        bool        // there is one
 	batches      []Batch     // reused in rotation, one for each step in flight
 }
