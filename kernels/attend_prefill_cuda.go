@@ -160,7 +160,7 @@ func (o Attend) setHandover(q *cuda.Queue, args *attendArgs) {
 		return
 	}
 	r := roundedAt(q.Address(o.Handover.Rounded), rows, cols)
-	args.rounded, args.tokens = r.rows+uint64(o.within.first/8*8*2*kBlockCols), r.tokens
+	args.rounded, args.tokens = r.rows+uint64(o.within.first*2*kBlockCols), r.tokens
 	if o.Handover.Ranks > 1 {
 		args.rounded += uint64(q.Rank()*part*2) * uint64(r.tokens)
 	}

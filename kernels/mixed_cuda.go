@@ -4,6 +4,7 @@ package kernels
 
 import (
 	"fmt"
+	"strconv"
 
 	"reel.internal/reel/kernels/device"
 	"reel.internal/reel/kernels/device/cuda"
@@ -11,7 +12,11 @@ import (
 )
 
 // launchMixed launches the kernel of a mixed pass for p, whose first generated rows are of the decode class.
-func launchMixed[T any](q *cuda.Queue, p productLaunch, kind string, args T) error {
+func launchMixed[T any](q *cuda.Queue, p productLaunch, args T) error {
+	kind, err := elementsOf(p.weights...)
+	if err != nil {
+		return p.refuseMixed()
+	}
 	n, shape := int(p.in.n), sliceShapeOf(p.units*p.tiles, int(p.in.cols), true)
 	k := mixedKernelOf(int(p.generated))
 	if k == nil || n-k.generated > k.prompts || !p.canRound(q) || !shape.mixes() || !p.wholeTiles() ||
@@ -26,29 +31,19 @@ func launchMixed[T any](q *cuda.Queue, p productLaunch, kind string, args T) err
 	if generated.squares > 0 {
 		generated.squares = -1 // the kernel computes their scales
 	}
-	arrivals := q.Address(p.workspace.Partials)
+	arrivals, handover := q.Address(p.workspace.Partials), p.epilogue(q, n)
 	plan := shape.args(1, splitsOf(n-k.generated, 8)*8)
 	plan.rounds, plan.endUnit = 1, int32(p.units)
 	a := mixedArgs[T]{
-		prompts: streamKArgs[T]{op: args, rounded: prompts, handover: p.epilogue(q, n), partials: arrivals + ArrivalBytes,
+		prompts: streamKArgs[T]{op: args, rounded: prompts, handover: handover, partials: arrivals + ArrivalBytes,
 			arrivals: arrivals, plan: plan},
-		generated: manyArgs[T]{op: args, rounded: generated, handover: p.epilogue(q, n), plan: plan,
+		generated: manyArgs[T]{op: args, rounded: generated, handover: handover, plan: plan,
 			sums:     arrivals + ArrivalBytes + uint64(4*streamKTiles*tileRows*shape.slices*k.prompts),
 			arrivals: arrivals + uint64(8*shape.slices)},
 	}
 	a.generated.plan.tokens = int32(k.generated)
 	g := cuda.Grid{X: 1, Y: shape.slices, Threads: 384, Shared: k.shared(), Dependent: tune.DependentLaunch}
-	return cuda.Launch(q, fmt.Sprintf("%s%s_mixed%d", p.name, kind, k.generated), g, a)
-}
-
-// wholeTiles reports whether the outputs of each weight are whole row tiles.
-func (p productLaunch) wholeTiles() bool {
-	for _, w := range p.weights {
-		if w.Rows%tileRows != 0 {
-			return false
-		}
-	}
-	return true
+	return cuda.Launch(q, p.name+kind+"_mixed"+strconv.Itoa(k.generated), g, a)
 }
 
 // refuseMixed refuses generated rows in a product that has no kernel for them.

@@ -107,8 +107,8 @@ type productLaunch struct {
 
 // launch launches p's kernel; args is the op's own argument struct.
 func launch[T any](q *cuda.Queue, p productLaunch, args T) error {
-	if p.generated > 0 && anyQuantised(p.weights) {
-		return p.refuseMixed()
+	if p.generated > 0 {
+		return launchMixed(q, p, args)
 	}
 	if p.class == Prefill && streamsCodes(p.weights) && p.canRound(q) && p.canStreamK() {
 		return launchStreamKCodes(q, p, args)
@@ -119,9 +119,6 @@ func launch[T any](q *cuda.Queue, p productLaunch, args T) error {
 	kind, err := elementsOf(p.weights...)
 	if err != nil {
 		return err
-	}
-	if p.generated > 0 {
-		return launchMixed(q, p, kind, args)
 	}
 	if p.class == Prefill && p.canRound(q) {
 		if p.canStreamK() {
@@ -184,6 +181,16 @@ func (p productLaunch) maxBlocks(v *variant, sms int) int {
 
 // rowBytes returns the dynamic shared memory of gemv.
 func (p productLaunch) rowBytes() int { return gemvRowBytes(int(p.in.cols), p.in.norm != 0) }
+
+// wholeTiles reports whether the outputs of each weight are whole row tiles.
+func (p productLaunch) wholeTiles() bool {
+	for _, w := range p.weights {
+		if w.Rows%tileRows != 0 {
+			return false
+		}
+	}
+	return true
+}
 
 // canRound reports whether the GPU has kernels that read rounded activations, and the op
 // has the memory for them.

@@ -48,7 +48,8 @@ func (o QKV) CUDA(q *cuda.Queue) error {
 func (o QKV) product(args qkvArgs, tagged bool) productLaunch {
 	each := o.KV.HeadDim / (2 * tileRows)
 	p := productLaunch{name: "reel_qkv", in: args.in, units: (o.Heads + 2*o.KV.Heads) * each, tiles: 2,
-		persistent: persistent{2, 1}, class: o.Class, generated: o.Generated, workspace: o.Workspace, handover: o.Handover, takesCodes: true,
+		persistent: persistent{2, 1}, class: o.Class, generated: o.Generated,
+		workspace: o.Workspace, handover: o.Handover, takesCodes: true,
 		weights: []Weight{o.Q, o.K, o.V},
 		unitsOf: []int{o.Heads * each, o.KV.Heads * each, o.KV.Heads * each}}
 	if tagged || o.hasPost() && o.Class == Decode && p.fewRows() == &gemv && !anyQuantised(p.weights) {

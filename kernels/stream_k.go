@@ -167,8 +167,9 @@ func (s sliceShape) inGroups() (starts []sliceStart) {
 func (s sliceShape) even() []sliceStart {
 	starts := make([]sliceStart, s.slices+1)
 	each := slicesPerTile(s.slices, s.tiles)
+	wholeParts := s.inParts && each > 0 && sumParts%each == 0 && s.kBlocks >= sumParts
 	for slice := range starts {
-		if s.inParts && each > 0 && sumParts%each == 0 && s.kBlocks >= sumParts {
+		if wholeParts {
 			starts[slice] = sliceStart{slice / each, s.partStart(slice % each * sumParts / each)}
 			continue
 		}

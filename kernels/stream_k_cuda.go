@@ -114,12 +114,10 @@ func (s sliceShape) args(tokenTiles, tokens int) slicePlan {
 // canStreamK reports whether p has whole tiles of outputs, and the memory for split-K
 // partials. All ops of a pass that have any get the same answer.
 func (p productLaunch) canStreamK() bool {
-	n := int(p.in.n)
-	for _, w := range p.weights {
-		if w.Rows%tileRows != 0 {
-			return false
-		}
+	if !p.wholeTiles() {
+		return false
 	}
+	n := int(p.in.n)
 	v := streamKVariant(n)
 	if p.weights[0].Layout == Codes { // token tiles of all formats are alike
 		v = cheapest(codesVariants[p.weights[0].DType], n)

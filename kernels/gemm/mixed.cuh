@@ -65,8 +65,10 @@ template <class Op, class D, int G, int T, int STAGES> struct Mixed : StreamK<Op
 		}
 	}
 
-	// consume multiplies: each warp has 16 outputs of each output tile.
+	// consume multiplies: each warp has 16 outputs of each output tile. A part may begin with what another block leaves:
+	// counters and sums are those of the kernel before until that has ended.
 	__device__ __forceinline__ void consume() {
+		pdl_wait();
 		Cursor c;
 		int signals = 0;
 		SlicePosition w = this->begin(0);
@@ -233,31 +235,9 @@ template <class Op, class D, int G, int T, int STAGES> struct Mixed : StreamK<Op
 
 template <class Op, class D, int G, int T, int STAGES>
 __device__ __forceinline__ void mixed(const MixedArgs<Op> &a) {
-	using Block = Mixed<Op, D, G, T, STAGES>;
 	extern __shared__ __align__(1024) char mixedShared[];
 	const Op op(a.prompts.op);
-	Block b(op, a, mixedShared);
-	const int warp = threadIdx.x / 32 - Block::CONSUMERS / 32;
-	if (warp == 0) b.start_barriers();
-	__syncthreads();
-	if (warp < 0) {
-		claim_registers<T>();
-		Block::launch_dependents_early();
-		// A part may begin with what another block leaves: counters and sums are those of the kernel before until then.
-		pdl_wait();
-		b.consume();
-		return;
-	}
-	release_registers<T>();
-	if (warp == 1) {
-		Block::launch_dependents_early();
-		b.produce_weights(0);
-		return;
-	}
-	begin_product<Op::ATTENTION_NEXT>();
-	if (warp == 0)
-		b.produce_activations();
-	else
-		b.help();
+	Mixed<Op, D, G, T, STAGES> b(op, a, mixedShared);
+	run_block<Op, T>(b);
 }
 #endif

@@ -475,12 +475,8 @@ template <int T> constexpr int ROOM = 227 * 1024 - (512 + T * 4 + 1023) / 1024 *
 template <class W, int T>
 constexpr int CODES_STAGES = ROOM<T> / STAGE_BYTES<W, T> < 28 ? ROOM<T> / STAGE_BYTES<W, T> : 28;
 
-template <class Op, class D, int T, int STAGES, class W = Elements<D>>
-__device__ __forceinline__ void stream_k(const StreamKArgs<Op> &a) {
-	using Block = StreamK<Op, D, T, STAGES, W>;
-	extern __shared__ __align__(1024) char streamKShared[];
-	const Op op(a.op);
-	Block b(op, a, streamKShared);
+// run_block has each warp of a block for up to T tokens do its part: of StreamK, or of Mixed.
+template <class Op, int T, class Block> __device__ __forceinline__ void run_block(Block &b) {
 	const int warp = threadIdx.x / 32 - Block::CONSUMERS / 32;
 	if (warp == 0) b.start_barriers();
 	__syncthreads();
@@ -501,5 +497,13 @@ __device__ __forceinline__ void stream_k(const StreamKArgs<Op> &a) {
 		b.produce_activations();
 	else
 		b.help();
+}
+
+template <class Op, class D, int T, int STAGES, class W = Elements<D>>
+__device__ __forceinline__ void stream_k(const StreamKArgs<Op> &a) {
+	extern __shared__ __align__(1024) char streamKShared[];
+	const Op op(a.op);
+	StreamK<Op, D, T, STAGES, W> b(op, a, streamKShared);
+	run_block<Op, T>(b);
 }
 #endif
