@@ -19,7 +19,7 @@ func gathering(t *testing.T, most time.Duration) *testEngine {
 	return b
 }
 
-// prompt submits a request: a prompt of so many tokens, answered by one.
+// prompt submits a request. Its prompt has so many tokens, and its answer one.
 func (b *testEngine) prompt(tokens int) *sink {
 	b.t.Helper()
 	s := newSink()

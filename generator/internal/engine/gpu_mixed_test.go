@@ -10,8 +10,8 @@ import (
 	"reel.internal/reel/kernels"
 )
 
-// gpuMixedConfigs are models for whose weights a GPU has kernels of mixed passes: the usual one, and one with biases and
-// norms of heads, whose keys and queries have a kernel after the product.
+// gpuMixedConfigs are two models that have mixed passes on a GPU: a plain one, and one with biases and norms of heads. Queries
+// and keys of the latter go through one more kernel after their product.
 func gpuMixedConfigs() map[string]model.Config {
 	plain := model.Config{Name: "llama", Vocab: 320, Hidden: 1024, Inner: 4096, Layers: 3, Heads: 16, KVHeads: 4, HeadDim: 64,
 		Context: 2048, RMSNormEps: 1e-5, RoPETheta: 10000}

@@ -14,8 +14,8 @@ func (o Options) mixedRows() func(n int) (rows, most int) {
 	return o.MixedRows
 }
 
-// mixedSamples returns the most sampled rows of a mixed step: those of running sequences, and the last ones of prompts.
-func (o Options) mixedSamples() int { return min(o.slots(), scheduler.MaxPrompts) }
+// mixedSamples returns the most sampled rows of a mixed step.
+func (o Options) mixedSamples() int { return scheduler.MixedSamples(o.slots()) }
 
 // mixedTable returns mixedRows as a table, since the scheduler asks in each step.
 func (o Options) mixedTable() func(n int) (rows, most int) {

@@ -18,8 +18,8 @@ type Shape struct {
 	// Queries, if it is more than 1, makes a pass of the decode class a verify pass: its rows come in groups of so
 	// many, each with the last token of a sequence and drafts for those after it. All of them are sampled.
 	Queries int
-	// Generated makes a prefill pass a mixed pass: the first so many rows, padding included and fewer than Rows, are
-	// generated rows, each the only one of its sequence. See mixed.go.
+	// Generated is the number of generated rows of a mixed pass, padding included; 0: the pass is none. They come first, and
+	// rows of prompts follow. Each is the only row of its sequence. Only a prefill pass can be a mixed one. See mixed.go.
 	Generated int
 	// Apart makes a pass whose ops may also be launched by themselves, again and again: none waits for what another one of
 	// the same pass has written, see [kernels.Tags]. It has the same results.

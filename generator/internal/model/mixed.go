@@ -3,7 +3,7 @@ package model
 import "reel.internal/reel/kernels"
 
 // A mixed pass has the next tokens of running sequences and tokens of prompts, so weights are read once for both. It is a
-// prefill pass whose first rows are generated rows, padding included: their ops have the bits of the decode class, see
+// prefill pass that begins with generated rows, padding included. Their results are those of a decode pass, bit for bit: see
 // [kernels.Generated]. After the last attention the rows of running sequences are sampled rows like the last ones of
 // prompts.
 
@@ -35,7 +35,7 @@ func (c Config) MixedRows(on MixedOn, n int) (rows, most int) {
 
 // mixedRowsOnGPU returns the generated rows of a mixed pass on a GPU with n running sequences, padding included, and the
 // most rows of prompts beside them that its kernels take; 0: there are no kernels for it. They are for dense models in 16
-// bits whose projections add to the residual stream without a bias.
+// bits. What their attention gives is added to the residual stream without a bias, and without a norm before.
 func (c Config) mixedRowsOnGPU(on MixedOn, n int) (rows, most int) {
 	if !on.Hopper || c.Experts != nil || c.Latent != nil || c.NormsAfter || c.OutputBias || on.MaxRows < kernels.LeastMixed {
 		return 0, 0

@@ -212,8 +212,8 @@ func TestOpsKnowTheGeneratedRows(t *testing.T) {
 	}
 }
 
-// The host has as many generated rows as sequences, and prompts get what is left of the pass, a chunk at most. A GPU has
-// those of its kernels, for models for whose weights there are some.
+// On the host each running sequence has a row, and prompts get the rows that are left of the pass, a chunk at most. On a GPU
+// both numbers are those of its kernels, and 0 for a model that they do not serve.
 func TestMixedRows(t *testing.T) {
 	dense := model.Config{Hidden: 4096, Inner: 11008, Heads: 32, KVHeads: 32, HeadDim: 128}
 	narrow, biased, sparse := dense, dense, dense

@@ -3,9 +3,10 @@ package scheduler
 import "iter"
 
 // A running sequence waits for its next token while others' prompts are computed. Options.Gap bounds that wait, as far
-// as steps are as short. Without mixed steps, after a decode step comes at most one prefill step, of as many rows as are
-// expected to end, with the decode step after it, within the gap. If decode steps alone take more than half of the gap, prompts get as
-// long as they. So a prompt always has half of the time, and nobody waits for a whole chunk of somebody else's.
+// as steps are as short. Without mixed steps, after a decode step comes at most one prefill step, of as many rows as
+// are expected to end, with the decode step after it, within the gap. If decode steps alone take more than half of the
+// gap, prompts get as long as they. So a prompt always has half of the time, and nobody waits for a whole chunk of
+// somebody else's.
 //
 // Where there are mixed steps, both are one: every step while prompts wait has a row of each running sequence and as many
 // prompt rows as are expected to end within the gap, or within the time of two decode steps, if these take longer. Drafts
@@ -153,9 +154,7 @@ func (s *Scheduler) chunk(d demand) int {
 			return long
 		}
 	}
-	for ; rows > grain && s.promptCost(rows, d) > budget; rows = grain * (grains(rows) - 1) {
-	}
-	return evenly(d.tokens, rows)
+	return evenly(d.tokens, fitting(rows, budget, func(rows int) float64 { return s.promptCost(rows, d) }))
 }
 
 // mixedChunk returns how many prompt rows a mixed step of n sequences may have, most at most, divided as in chunk.
@@ -163,10 +162,16 @@ func (s *Scheduler) mixedChunk(d demand, n, most int) int {
 	if s.Gap == 0 {
 		return most
 	}
-	rows, longest := most, max(float64(s.Gap)*(1-margin), 2*s.costs.decode(n))
-	for ; rows > grain && s.costs.mix(n, rows, s.beforeNext(rows, d)) > longest; rows = grain * (grains(rows) - 1) {
+	longest := max(float64(s.Gap)*(1-margin), 2*s.costs.decode(n))
+	return evenly(d.tokens, fitting(most, longest, func(rows int) float64 { return s.costs.mix(n, rows, s.beforeNext(rows, d)) }))
+}
+
+// fitting returns the most of so many rows, in whole grains where they are fewer, whose cost is at most longest; a grain
+// always fits.
+func fitting(rows int, longest float64, cost func(rows int) float64) int {
+	for ; rows > grain && cost(rows) > longest; rows = grain * (grains(rows) - 1) {
 	}
-	return evenly(d.tokens, rows)
+	return rows
 }
 
 // evenly returns the rows of the next step if so many tokens are divided among as few steps as there can be, of whole

@@ -25,6 +25,10 @@ var ErrFull = errors.New("scheduler: queue is full")
 // included, so more would cost the passes of single prompts.
 const MaxPrompts = 64
 
+// MixedSamples returns the most sampled rows of a mixed step where there are so many slots: those of running sequences, and
+// the last ones of prompts.
+func MixedSamples(slots int) int { return min(slots, MaxPrompts) }
+
 // Options are the limits of a Scheduler.
 type Options struct {
 	MaxBatch   int // slots for everybody; one user never holds more

@@ -111,8 +111,8 @@ func (s *Scheduler) prefill(b *Batch, rows, sampled int) {
 	b.Prefill = len(b.Step.Rows) > begin
 }
 
-// mostMixed returns the most sampled rows of a mixed step.
-func (s *Scheduler) mostMixed() int { return min(s.MaxBatch+s.Reserve, MaxPrompts) }
+// mostMixed is MixedSamples of this scheduler.
+func (s *Scheduler) mostMixed() int { return MixedSamples(s.MaxBatch + s.Reserve) }
 
 // mixes reports whether the next decode step may be a mixed one: prompts wait, and there is such a step in which one of
 // them may end.
