@@ -120,7 +120,7 @@ func manyKernelOf(n int) manyKernel {
 // manyBytes bounds the part of [Workspace].Partials that such a kernel uses for n rows: the counters, and two planes
 // of float32 [rows][128] for each block.
 func manyBytes(n int) int64 {
-	return ArrivalBytes + 2*int64(tune.MaxWorkSlices)*streamKTiles*tileRows*int64(manyKernelOf(n).rows)*4
+	return ClearedBytes + 2*int64(tune.MaxWorkSlices)*streamKTiles*tileRows*int64(manyKernelOf(n).rows)*4
 }
 
 // shared returns the bytes of shared memory of a block: what its epilogue looks up, both rings, and sums.

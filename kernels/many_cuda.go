@@ -58,7 +58,7 @@ func launchMany[T any](q *cuda.Queue, p productLaunch, kind string, args T) erro
 	g := cuda.Grid{X: tiles, Y: s.count(), Cluster: clusterSize(tiles), Threads: v.threads, Shared: v.shared,
 		Dependent: tune.DependentLaunch}
 	return cuda.Launch(q, p.name+kind+v.suffix, g, manyArgs[T]{op: args, rounded: r,
-		handover: p.epilogue(q, n), sums: arrivals + ArrivalBytes, arrivals: arrivals, plan: plan,
+		handover: p.epilogue(q, n), sums: arrivals + sumsAt(v.tokens), arrivals: arrivals, plan: plan,
 		ahead: p.handover.ahead(q, n, s.count())})
 }
 

@@ -81,7 +81,7 @@ func (s sliceShape) planes() int {
 // planes of generated rows.
 func (s sliceShape) mixedBytes(k *mixedKernel) int64 {
 	const outputs = 4 * streamKTiles * tileRows
-	return ArrivalBytes + outputs*int64(s.slices*k.prompts+s.planes()*k.generated)
+	return ClearedBytes + outputs*int64(s.slices*k.prompts+s.planes()*k.generated)
 }
 
 // shared returns the bytes of shared memory of a block: what the epilogue looks up, the stages, and the shared memory of

@@ -35,10 +35,10 @@ func launchMixed[T any](q *cuda.Queue, p productLaunch, args T) error {
 	plan := shape.args(1, splitsOf(n-k.generated, 8)*8)
 	plan.rounds, plan.endUnit = 1, int32(p.units)
 	a := mixedArgs[T]{
-		prompts: streamKArgs[T]{op: args, rounded: prompts, handover: handover, partials: arrivals + ArrivalBytes,
+		prompts: streamKArgs[T]{op: args, rounded: prompts, handover: handover, partials: arrivals + ClearedBytes,
 			arrivals: arrivals, plan: plan},
 		generated: manyArgs[T]{op: args, rounded: generated, handover: handover, plan: plan,
-			sums:     arrivals + ArrivalBytes + uint64(4*streamKTiles*tileRows*shape.slices*k.prompts),
+			sums:     arrivals + ClearedBytes + uint64(4*streamKTiles*tileRows*shape.slices*k.prompts),
 			arrivals: arrivals + uint64(8*shape.slices)},
 	}
 	a.generated.plan.tokens = int32(k.generated)

@@ -54,7 +54,8 @@ type Workspace struct {
 	// it each block rounds the rows again.
 	Rounded device.Buffer
 	// Partials is [PartialsBytes] bytes: sums that blocks leave for one another, and arrival counters, of the
-	// prefill class and of many generated rows. It must hold zeros at first, and kernels leave the counters at zero.
+	// prefill class and of many generated rows. It must hold zeros at first, and kernels leave zeros in the first
+	// [ClearedBytes].
 	Partials device.Buffer
 }
 

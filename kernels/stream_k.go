@@ -218,12 +218,36 @@ const maxSliceStarts = 134
 // are stored: two uint32 per slice and token tile.
 const ArrivalBytes = 1 << 16
 
+// placedRows is PLACED_ROWS of gemm/places.cuh: kernels of at most so many rows leave their sums for other blocks in
+// places, and need no counters. A slice has places for placesOfSlice rows: two planes of 32, or one of more.
+const (
+	placedRows    = 56
+	placesOfSlice = 64
+)
+
+// ClearedBytes is the size of the first part of [Workspace].Partials, which is zero between kernels: the counters, and
+// places for float32 [slices][placesOfSlice][128].
+const ClearedBytes = ArrivalBytes + (maxSliceStarts-1)*placesOfSlice*streamKTiles*tileRows*4
+
+// hasPlaces reports whether there are enough for kernels of so many rows, which process the given number of tiles of them.
+func (s sliceShape) hasPlaces(rows, tiles int) bool {
+	return rows > placedRows || s.slices*tiles*rows <= (maxSliceStarts-1)*placesOfSlice
+}
+
+// sumsAt returns where in Partials a kernel of so many rows leaves sums for other blocks.
+func sumsAt(rows int) uint64 {
+	if rows <= placedRows {
+		return ArrivalBytes
+	}
+	return ClearedBytes
+}
+
 // maxStreamKTokens is the largest token tile of a block.
 const maxStreamKTokens = 208
 
 // PartialsBytes returns the size of [Workspace].Partials for a product over n rows of cols
-// columns; outputs are the rows of each of its weights. The size is that of the arrival
-// counters, then float32 [slices][tokens][128] partials, or what the kernels of many generated rows use.
+// columns; outputs are the rows of each of its weights. The size is [ClearedBytes],
+// then float32 [slices][tokens][128] partials, or what the kernels of many generated rows use.
 func PartialsBytes(n, cols int, outputs ...int) int64 {
 	tiles := 0
 	for _, rows := range outputs {
@@ -236,5 +260,5 @@ func partialsBytes(n, rowTiles, cols int) int64 {
 	// Weights of different formats have slices of their own, which may be more than those of all together.
 	slices := mostSlices(splitsOf(rowTiles, streamKTiles), splitsOf(cols, kBlockCols))
 	tokens := splitsOf(n, maxStreamKTokens) * maxStreamKTokens
-	return max(ArrivalBytes+int64(slices)*streamKTiles*tileRows*int64(tokens)*4, manyBytes(n))
+	return max(ClearedBytes+int64(slices)*streamKTiles*tileRows*int64(tokens)*4, manyBytes(n))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 
+	"reel.internal/reel/kernels/device"
 	"reel.internal/reel/kernels/device/cuda"
 	"reel.internal/reel/kernels/internal/tune"
 )
@@ -44,7 +45,8 @@ func (s sliceShape) variant(n int) *variant {
 	for i := range streamKVariants {
 		v := &streamKVariants[i]
 		tiles := splitsOf(n, v.tokens)
-		if tiles*v.tokens <= most && 8*tiles*tune.MaxWorkSlices <= ArrivalBytes && cost(v) < cost(best) {
+		if tiles*v.tokens <= most && 8*tiles*tune.MaxWorkSlices <= ArrivalBytes && s.hasPlaces(v.tokens, tiles) &&
+			cost(v) < cost(best) {
 			best = v
 		}
 	}
@@ -91,11 +93,15 @@ func launchSlices[T any](q *cuda.Queue, p productLaunch, v *variant, run unitRun
 	rounds, x, y := shape.grid(tokenTiles)
 	g := cuda.Grid{X: x, Y: y, Cluster: clusterSize(x), Threads: v.threads, Shared: v.shared,
 		Dependent: tune.DependentLaunch}
+	if !shape.hasPlaces(v.tokens, tokenTiles) {
+		return fmt.Errorf("%w: no places for sums of %d slices for %d tiles of %d tokens", device.ErrBadShape,
+			shape.slices, tokenTiles, v.tokens)
+	}
 	arrivals, plan := q.Address(p.workspace.Partials), shape.args(tokenTiles, tokens)
 	plan.rounds = int32(rounds)
 	plan.firstUnit, plan.endUnit = int32(run.first), int32(run.first+run.units)
 	return cuda.Launch(q, p.name+formats[run.format].kernel+v.suffix, g, streamKArgs[T]{op: args, rounded: r,
-		handover: p.epilogue(q, n), partials: arrivals + ArrivalBytes, arrivals: arrivals, plan: plan})
+		handover: p.epilogue(q, n), partials: arrivals + sumsAt(v.tokens), arrivals: arrivals, plan: plan})
 }
 
 // args returns the kernel's argument for tokenTiles tiles of tokens token rows.

@@ -142,8 +142,7 @@ func TestCUDACodesInAnyBatch(t *testing.T) {
 				b.equal(fmt.Sprintf("format %d: rows %d to %d", format, c.first, c.first+c.rows), run(c.first, c.rows),
 					want[c.first*hidden:(c.first+c.rows)*hidden])
 			}
-			b.equal("counters", read[uint32](b, 1, workspace.Partials.Slice(0, kernels.ArrivalBytes)),
-				make([]uint32, kernels.ArrivalBytes/4))
+			b.placesAreEmpty("codes", workspace)
 		}
 	}
 }

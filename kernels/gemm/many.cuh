@@ -12,6 +12,7 @@
 #pragma once
 #include "gemm/ahead.cuh"
 #include "gemm/operands.cuh"
+#include "gemm/places.cuh"
 #include "gemm/rounded.cuh"
 #include "gemm/stage_ring.cuh"
 #include "gemm/work_slices.cuh"
@@ -26,7 +27,7 @@ template <class Op> struct ManyArgs {
 	typename Op::Args op;
 	RoundedInput rounded;
 	Handover handover;
-	float4 *sums;       // [token tiles][planes][T/8][256]: sums for other blocks
+	float4 *sums;       // [token tiles][planes][T/8][256]: sums for other blocks; if PLACED, places (places.cuh)
 	uint32_t *arrivals; // [token tiles][slices + 1][arrived, left]: counters, 0 between launches; the last ones of scales
 	SlicePlan plan;
 	Ahead ahead;
@@ -47,6 +48,8 @@ template <class Op, class D, int T, int ROWS_AHEAD, int WEIGHTS_AHEAD> struct Ma
 	static constexpr int SUMS_AT = WEIGHTS_AT + WEIGHTS_AHEAD * WEIGHTS, BYTES = SUMS_AT + SUMS;
 	static_assert((ROWS_AHEAD + WEIGHTS_AHEAD) * 16 + 8 <= SCALES && BYTES <= 227 * 1024 && sizeof(TokenInfo) <= 16,
 		"in Go: manyShared");
+	// Whether sums for other blocks go without counters. In mixed.cuh, which has the rings, they do not.
+	static constexpr bool PLACED = T <= PLACED_ROWS && ROWS_AHEAD > 0;
 	static constexpr int EACH = CONSUMERS / (4 * UNITS); // tokens that all threads finish at once, four rows per thread
 	static constexpr int BATCH = 2;                      // of these, whose loads are in flight together
 
@@ -172,7 +175,7 @@ template <class Op, class D, int T, int ROWS_AHEAD, int WEIGHTS_AHEAD> struct Ma
 			arrive(scale_counter());
 		}
 		await(scale_counter(), n);
-		leave(scale_counter(), plan.slices * WARPS);
+		leave_counter(scale_counter(), plan.slices * WARPS);
 	}
 	// The counters of scales come after those of slices.
 	__device__ __forceinline__ uint32_t *scale_counter() const {
@@ -310,10 +313,10 @@ template <class Op, class D, int T, int ROWS_AHEAD, int WEIGHTS_AHEAD> struct Ma
 			each_group([&](int g, const uint4 &at) { stage(at, four(group, g)); });
 		} else if (q == w.from / PER_GROUP) {
 			if (w.from % PER_GROUP == 0) await_slice();
-			const float4 *const before = opaque(plane((slice - 1) * 2));
+			const auto before = from_plane((slice - 1) * 2);
 			const int all = token_groups();
 			each_group([&](int g, const uint4 &at) {
-				if (g < all) stage(at, add(__ldcg(before + g * CONSUMERS), four(group, g)));
+				if (g < all) stage(at, add(before(g), four(group, g)));
 			});
 		} else {
 			each_group([&](int g, const uint4 &at) { stage(at, add(load_staged(at), four(group, g))); });
@@ -327,12 +330,35 @@ template <class Op, class D, int T, int ROWS_AHEAD, int WEIGHTS_AHEAD> struct Ma
 	__device__ __forceinline__ uint32_t *arrival(int s) const {
 		return a.arrivals + (blockIdx.x * plan.slices + s) * 2;
 	}
+	// leave stores a sum for another block.
+	static __device__ __forceinline__ void leave(float4 *to, const float4 &sum) {
+		if constexpr (PLACED)
+			leave_sum(to, sum);
+		else
+			store_evict_last(to, sum);
+	}
+	// from_plane returns a function that returns what another block has left of a group of tokens.
+	__device__ __forceinline__ auto from_plane(int i) const {
+		if constexpr (PLACED) {
+			struct Taken {
+				float4 v[GROUPS_OF_TOKENS];
+				__device__ __forceinline__ const float4 &operator()(int g) const { return v[g]; }
+			} taken;
+			float4 *const p = opaque(plane(i));
+			const int last = token_groups() - 1;
+			take_sums(taken.v, [&](int g) { return p + min(g, last) * CONSUMERS; });
+			return taken;
+		} else {
+			const float4 *const p = opaque(plane(i));
+			return [p](int g) { return __ldcg(p + g * CONSUMERS); };
+		}
+	}
 	__device__ __forceinline__ void store_plane(int i, const float (&v)[T / 2]) const {
 		float4 *const p = opaque(plane(i));
 		const int all = token_groups();
 #pragma unroll
 		for (int g = 0; g < GROUPS_OF_TOKENS; g++)
-			if (g < all) store_evict_last(p + g * CONSUMERS, four(v, g));
+			if (g < all) leave(p + g * CONSUMERS, four(v, g));
 	}
 	// arrive counts a warp at a counter after all that it wrote.
 	static __device__ __forceinline__ void arrive(uint32_t *counter) {
@@ -344,8 +370,8 @@ template <class Op, class D, int T, int ROWS_AHEAD, int WEIGHTS_AHEAD> struct Ma
 		if (threadIdx.x % 32 == 0) wait_for_count(counter, count);
 		__syncwarp();
 	}
-	// leave comes after it. The last of `count` warps that leave resets the counters.
-	static __device__ __forceinline__ void leave(uint32_t *counter, int count) {
+	// leave_counter comes after it. The last of `count` warps that leave resets the counters.
+	static __device__ __forceinline__ void leave_counter(uint32_t *counter, int count) {
 		if (threadIdx.x % 32 == 0 && atomicInc(counter + 1, count - 1) == count - 1) *counter = 0;
 	}
 
@@ -356,25 +382,26 @@ template <class Op, class D, int T, int ROWS_AHEAD, int WEIGHTS_AHEAD> struct Ma
 			float4 *const p = opaque(plane(slice * 2));
 			const int all = token_groups();
 			each_group([&](int g, const uint4 &at) {
-				if (g < all) store_evict_last(p + g * CONSUMERS, load_staged(at));
+				if (g < all) leave(p + g * CONSUMERS, load_staged(at));
 			});
 		}
-		arrive(arrival(slice));
+		if (!PLACED) arrive(arrival(slice));
 	}
 	// await_slice waits for what the slice before leaves of an output tile.
 	__device__ __forceinline__ void await_slice() const {
+		if (PLACED) return; // from_plane waits
 		await(arrival(slice - 1), CONSUMERS / 32);
-		leave(arrival(slice - 1), CONSUMERS / 32);
+		leave_counter(arrival(slice - 1), CONSUMERS / 32);
 	}
 	// take_group waits for it, and loads the begun group.
 	__device__ __forceinline__ void take_group(const Part &w, float (&v)[T / 2]) const {
 		await_slice();
-		const float4 *const p = opaque(plane((slice - 1) * 2 + 1));
+		const auto begun = from_plane((slice - 1) * 2 + 1);
 		const int all = token_groups();
 #pragma unroll
 		for (int g = 0; g < GROUPS_OF_TOKENS; g++)
 			if (g < all) {
-				const float4 x = __ldcg(p + g * CONSUMERS);
+				const float4 x = begun(g);
 				v[4 * g] = x.x, v[4 * g + 1] = x.y, v[4 * g + 2] = x.z, v[4 * g + 3] = x.w;
 			}
 	}
@@ -399,32 +426,49 @@ template <class Op, class D, int T, int ROWS_AHEAD, int WEIGHTS_AHEAD> struct Ma
 				(alone ? partial % PER_GROUP - 1 : 0), group);
 	}
 
-	// sum_planes adds the planes of an output tile for a group of tokens: `per` planes for each group of partial sums.
-	static __device__ __forceinline__ float4 sum_planes(const float4 *at, int per) {
-		float4 total;
+	// sum_places adds the sums of an output tile for a group of tokens: those of PER places for each group of partial sums.
+	template <int PER> static __device__ __forceinline__ float4 sum_places(float4 *at) {
+		float4 v[GROUPS * PER], total;
+		take_sums(v, [&](int i) { return at + i * GROUPS_OF_TOKENS * CONSUMERS; });
 #pragma unroll
 		for (int q = 0; q < GROUPS; q++) {
-			float4 sum = __ldcg(at);
-			at += GROUPS_OF_TOKENS * CONSUMERS;
-			for (int i = 1; i < per; i++, at += GROUPS_OF_TOKENS * CONSUMERS) sum = add(sum, __ldcg(at));
+			float4 sum = v[q * PER];
+#pragma unroll
+			for (int i = 1; i < PER; i++) sum = add(sum, v[q * PER + i]);
 			total = q ? add(total, sum) : sum;
 		}
 		return total;
 	}
+	// sum_planes does so for `per` planes for each.
+	static __device__ __forceinline__ float4 sum_planes(float4 *at, int per) {
+		if constexpr (PLACED) {
+			return per == 1 ? sum_places<1>(at) : sum_places<3>(at);
+		} else {
+			float4 total;
+#pragma unroll
+			for (int q = 0; q < GROUPS; q++) {
+				float4 sum = __ldcg(at);
+				at += GROUPS_OF_TOKENS * CONSUMERS;
+				for (int i = 1; i < per; i++, at += GROUPS_OF_TOKENS * CONSUMERS) sum = add(sum, __ldcg(at));
+				total = q ? add(total, sum) : sum;
+			}
+			return total;
+		}
+	}
 	// finish_share finishes this block's share of the tokens.
 	__device__ __forceinline__ void finish_share(const Part &w, bool &waited) const {
 		uint32_t *const counter = arrival(w.tile * plan.perTile);
-		arrive(counter);
+		if (!PLACED) arrive(counter);
 		const int which = slice - w.tile * plan.perTile, all = token_groups();
 		const int from = __umulhi(all * which, plan.inverse), to = __umulhi(all * (which + 1), plan.inverse);
 		const Share share = {w.tile, from * TOKEN_GROUP, min(n, to * TOKEN_GROUP)};
 		Quad quad[BATCH];
 		if (from < to) begin_finish(share, waited, quad);
-		await(counter, CONSUMERS / 32 * plan.perTile);
+		if (!PLACED) await(counter, CONSUMERS / 32 * plan.perTile);
 		const int thread = opaque((int)threadIdx.x), lane = thread % 32, warp = thread >> 5, per = planes_per_group();
 		const int row = (warp % Op::R * UNITS + warp / Op::R) * 16 + lane / 4;
-		const float4 *const p = opaque(plane(w.tile * planes_per_tile()));
-#pragma unroll 2
+		float4 *const p = opaque(plane(w.tile * planes_per_tile()));
+#pragma unroll(PLACED ? 1 : 2)
 		for (int g = from; g < to; g++) {
 			const float4 total = sum_planes(p + g * CONSUMERS, per);
 			const int token = g * TOKEN_GROUP + (lane & 3) * 2;
@@ -433,7 +477,7 @@ template <class Op, class D, int T, int ROWS_AHEAD, int WEIGHTS_AHEAD> struct Ma
 			store_shared(staged(token, row + 8), total.z);
 			store_shared(staged(token + 1, row + 8), total.w);
 		}
-		leave(counter, CONSUMERS / 32 * plan.perTile);
+		if (!PLACED) leave_counter(counter, CONSUMERS / 32 * plan.perTile);
 		if (from < to) finish(share, quad);
 	}
 

@@ -98,7 +98,7 @@ template <class Op, class D, int G, int T, int STAGES> struct Mixed : StreamK<Op
 			return;
 		}
 		const int per = generated.planes_per_group();
-		const float4 *const p = opaque(generated.plane(outputTile * generated.planes_per_tile()));
+		float4 *const p = opaque(generated.plane(outputTile * generated.planes_per_tile()));
 		for (int g = from; g < min(to, Prompts::GENERATED_GROUPS); g++)
 			BlockEpilogue::stage(staged, g - from, Generated::sum_planes(p + g * Prompts::CONSUMERS, per));
 	}

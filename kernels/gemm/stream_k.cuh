@@ -19,6 +19,7 @@
 #include "gemm/codes_stage.cuh"
 #include "gemm/epilogue.cuh"
 #include "gemm/operands.cuh"
+#include "gemm/places.cuh"
 #include "gemm/rounded.cuh"
 #include "gemm/stage_ring.cuh"
 #include "gemm/work_slices.cuh"
@@ -32,7 +33,8 @@ template <class Op> struct StreamKArgs {
 	typename Op::Args op;
 	RoundedInput rounded;
 	Handover handover;
-	float4 *partials;   // split-K workspace: [token tiles][slices][T/8][256], partials for other blocks
+	// Split-K workspace: [token tiles][slices][T/8][256], partials for other blocks; if PLACED, places (places.cuh).
+	float4 *partials;
 	uint32_t *arrivals; // [token tiles][slices][arrived, left]: counters, 0 between launches
 	SlicePlan plan;
 };
@@ -56,6 +58,7 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W, G>> {
 	static constexpr int WEIGHT_WARPS = W::QUANTISED && T <= 104 ? 2 : 1;
 	static constexpr int CONSUMERS = 256, PRODUCERS = 32 + WEIGHT_WARPS * 32,
 						 HELPERS = T > 56 ? 128 - PRODUCERS : 32, THREADS = CONSUMERS + PRODUCERS + HELPERS;
+	static constexpr bool PLACED = T <= PLACED_ROWS; // blocks that share results wait for no counter
 	static constexpr int TILES = 8, UNITS = TILES / Op::R, TOKEN_GROUPS = T / TOKEN_GROUP, GENERATED_GROUPS = G / TOKEN_GROUP;
 	// Bytes of activations and of weights in a stage.
 	static constexpr int ROWS = (G + T) * TOKEN_BLOCK_BYTES, WEIGHTS = TILES * W::TILE_BYTES;
@@ -265,9 +268,13 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W, G>> {
 				mbarrier_arrive_warp(scalesReady());
 			}
 			tile = this->token_tile(w);
-			if (threadIdx.x / 32 == (CONSUMERS + PRODUCERS) / 32 && (this->shares_results() || !this->finishes_tile(w)))
+			if (threadIdx.x / 32 == (CONSUMERS + PRODUCERS) / 32 && announces(w))
 				announce_partials(w);
 		} while (this->advance(w));
+	}
+	// announces reports whether other blocks learn from a counter that the partial of a part is there.
+	__device__ __forceinline__ bool announces(const SlicePosition &w) const {
+		return !PLACED && this->shares_results() || !this->finishes_tile(w);
 	}
 	// announce_partials counts this block's partial for other blocks. If blocks share the epilogue,
 	// it waits until the partials of all have arrived.
@@ -313,7 +320,7 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W, G>> {
 				multiply_part(sum, w, c);
 				if (this->shares_results() || !this->finishes_tile(w)) {
 					store_partials(w, sum);
-					signal_helper(signals);
+					if (announces(w)) signal_helper(signals);
 				}
 			}
 			if (multiplied || this->finishes_tile(w) && !defers_epilogue()) run_epilogue(w, sum, c, signals);
@@ -367,7 +374,7 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W, G>> {
 			epilogue.look_ahead(lookahead);
 			// The helper waited for the other blocks. For passes before the last, signal_helper has
 			// seen this phase.
-			if (Op::NORMED || part.pass == plan.rounds - 1) mbarrier_wait(partialsArrived(), signals - 1 & 1);
+			if (!PLACED && (Op::NORMED || part.pass == plan.rounds - 1)) mbarrier_wait(partialsArrived(), signals - 1 & 1);
 			sync_consumers();
 			stageGenerated(epilogue, from, to);
 			stage_share(epilogue, part, from, to, thread);
@@ -395,6 +402,12 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W, G>> {
 	// arrive publishes all writes of the block that this thread has waited for.
 	static __device__ __forceinline__ void arrive(uint32_t *arrival) { increment_release(arrival); }
 
+	static __device__ __forceinline__ void leave(float4 *to, const float4 &sum) {
+		if constexpr (PLACED)
+			leave_sum(to, sum);
+		else
+			store_evict_last(to, sum);
+	}
 	// store_partials stores a part's sums in the workspace.
 	__device__ __forceinline__ void store_partials(const SlicePosition &part, const float (&sum)[T / 2]) const {
 		const int thread = opaque((int)threadIdx.x);
@@ -402,8 +415,7 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W, G>> {
 		const int all = token_groups(this->token_tile(part));
 #pragma unroll
 		for (int i = 0; i < TOKEN_GROUPS; i++)
-			if (i < all)
-				store_evict_last(p + i * CONSUMERS, {sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]});
+			if (i < all) leave(p + i * CONSUMERS, {sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]});
 	}
 
 	// add_partials adds the earlier partials, which come through the stages, to the last part of an
@@ -412,6 +424,7 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W, G>> {
 		const SlicePosition &part, float (&sum)[T / 2], Cursor &c, int thread) const {
 		const int all = token_groups(this->token_tile(part));
 		for (int s = this->first_slice(part); s < this->slice(part); s++) {
+			float4 *const from = partials_of(this->token_tile(part), s) + thread;
 #pragma unroll
 			for (int h = 0; h < TOKEN_GROUPS; h += GROUPS_HELD) {
 				if (h >= all) continue;
@@ -420,7 +433,11 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W, G>> {
 							   high = stages.weights(c) - GROUPS_LOW * GROUP_SUMS + thread * 16;
 #pragma unroll
 				for (int i = 0; i < GROUPS_HELD && h + i < TOKEN_GROUPS; i++) {
-					const float4 v = load_shared_float4((i < GROUPS_LOW ? low : high) + i * GROUP_SUMS);
+					float4 v = load_shared_float4((i < GROUPS_LOW ? low : high) + i * GROUP_SUMS);
+					if constexpr (PLACED) {
+						v = left(v);
+						if (h + i < all) empty_place(from + (h + i) * CONSUMERS);
+					}
 					float *const to = sum + 4 * (h + i);
 					to[0] = __fadd_rn(to[0], v.x), to[1] = __fadd_rn(to[1], v.y), to[2] = __fadd_rn(to[2], v.z),
 					to[3] = __fadd_rn(to[3], v.w);
@@ -435,7 +452,7 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W, G>> {
 	__device__ __forceinline__ void stage_share(
 		const BlockEpilogue &epilogue, const SlicePosition &part, int from, int to, int thread) const {
 		const int begin = G ? max(from, GENERATED_GROUPS) : from;
-		const float4 *const first = partials_of(this->token_tile(part), part.outputTile * plan.perTile) +
+		float4 *const first = partials_of(this->token_tile(part), part.outputTile * plan.perTile) +
 			(begin - GENERATED_GROUPS) * CONSUMERS + thread;
 		const uint32_t staged = epilogue.stagedSums() + (begin - from) * TOKEN_GROUP * BlockEpilogue::PITCH * 4;
 		if (plan.perTile == 4)
@@ -443,28 +460,37 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W, G>> {
 		else
 			sum_partials<0, 1>(staged, first, to - begin);
 	}
+	template <int N, class Place>
+	static __device__ __forceinline__ void load_partials(float4 (&v)[N], const Place &place) {
+		if constexpr (PLACED)
+			take_sums(v, place);
+		else
+#pragma unroll
+			for (int i = 0; i < N; i++) v[i] = __ldcg(place(i));
+	}
 	// sum_partials does so for COUNT partials, or any number with COUNT 0. The loads of E groups
 	// are in flight together; they may be more than n.
 	template <int COUNT, int E>
-	__device__ __forceinline__ void sum_partials(uint32_t staged, const float4 *first, int n) const {
+	__device__ __forceinline__ void sum_partials(uint32_t staged, float4 *first, int n) const {
+		constexpr int EACH = COUNT ? COUNT : 1;
 		const int partials = COUNT ? COUNT : plan.perTile;
 #pragma unroll 1
 		for (int i = 0; i < n; i += E, first += E * CONSUMERS) {
-			float4 v[COUNT ? COUNT : 1][E];
+			float4 v[EACH * E];
+			load_partials(v, [&](int j) { // the last partial first
+				const int s = j / E, e = PLACED ? min(j % E, n - 1 - i) : j % E;
+				return first + ((s ? s - 1 : partials - 1) * TOKEN_GROUPS + e) * CONSUMERS;
+			});
 #pragma unroll
-			for (int s = 0; s < (COUNT ? COUNT : 1); s++) // the last partial first
+			for (int j = E; j < EACH * E; j++) v[j % E] = add(v[j % E], v[j]);
+#pragma unroll(PLACED ? 1 : 4)
+			for (int s = 0; s < (COUNT ? 0 : partials - 1); s++) {
+				float4 next[1];
+				load_partials(next, [&](int) { return first + s * TOKEN_GROUPS * CONSUMERS; });
+				v[0] = add(v[0], next[0]);
+			}
 #pragma unroll
-				for (int e = 0; e < E; e++)
-					v[s][e] = __ldcg(first + ((s ? s - 1 : partials - 1) * TOKEN_GROUPS + e) * CONSUMERS);
-#pragma unroll
-			for (int s = 1; s < COUNT; s++)
-#pragma unroll
-				for (int e = 0; e < E; e++) v[0][e] = add(v[0][e], v[s][e]);
-#pragma unroll 4
-			for (int s = 0; s < (COUNT ? 0 : partials - 1); s++)
-				v[0][0] = add(v[0][0], __ldcg(first + s * TOKEN_GROUPS * CONSUMERS));
-#pragma unroll
-			for (int e = 0; e < E; e++) BlockEpilogue::stage(staged, i + e, v[0][e]);
+			for (int e = 0; e < E; e++) BlockEpilogue::stage(staged, i + e, v[e]);
 		}
 	}
 };
