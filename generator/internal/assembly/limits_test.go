@@ -82,7 +82,7 @@ func TestWeightsCountInACgroup(t *testing.T) {
 	}
 	o := config.Options{Model: model, MaxBatch: 1, MaxSeqLen: 16}
 	for spare, fits := range map[int64]bool{0: true, -use.Resident: false} {
-		l := limit(memlimit.Cgroup, "memory.max", plan.ProgramRoom+use.Resident+use.Copied+5*miB/2+spare)
+		l := limit(memlimit.Cgroup, "memory.max", plan.ProgramRoom+use.Resident+use.Copied+miB/4+spare)
 		_, err := prepareOn(bounded(t, l), o, func(float64, string) {})
 		if (err == nil) != fits {
 			t.Errorf("%s spare: %v", plan.Size(spare), err)

@@ -49,6 +49,8 @@ type Options struct {
 	ReservePages int
 	// KVType is the data type of keys and values in the KV pool; the zero value is float32.
 	KVType kernels.DType
+	// NoWorkspaces takes no memory for workspaces that products on the host leave aside.
+	NoWorkspaces bool
 
 	// HostCache is the bound in bytes of the host tier, in pinned memory; 0: there is none.
 	HostCache int64

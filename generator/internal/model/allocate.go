@@ -97,14 +97,17 @@ type wantedBuffer struct {
 func (s *StepMemory) passBuffers(dev tracked, c Config) []wantedBuffer {
 	g := s.Geometry
 	list := []wantedBuffer{
-		{&s.partials, dev.Alloc, partialsBytes(g.MaxRows, c)},
 		{&s.x, dev.Uncleared, 4 * int64(g.MaxRows*c.Hidden)},
 		{&s.q, dev.Uncleared, 4 * int64(g.MaxRows*c.heads()*c.queryDim())},
 		{&s.attended, dev.Uncleared, 4 * int64(g.MaxRows*c.attendedWidth())},
 		{&s.inner, dev.Uncleared, 4 * int64(g.MaxRows*c.innerWidth())},
-		{&s.roundedHidden, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, max(c.layerInput(), c.queryRank()))},
-		{&s.roundedInner, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, max(c.attendedWidth(), c.Inner,
-			c.sharedWidth(), c.Eagle.features()))},
+	}
+	if !g.NoWorkspaces {
+		list = append(list, wantedBuffer{&s.partials, dev.Alloc, partialsBytes(g.MaxRows, c)},
+			wantedBuffer{&s.roundedHidden, dev.Uncleared,
+				kernels.RoundedBytes(g.MaxRows, max(c.layerInput(), c.queryRank()))},
+			wantedBuffer{&s.roundedInner, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, max(c.attendedWidth(), c.Inner,
+				c.sharedWidth(), c.Eagle.features()))})
 	}
 	if c.Embedding == nil {
 		list = append(list, wantedBuffer{&s.logits, dev.Uncleared, 4 * int64(g.MaxSamples) * int64(c.Vocab)})

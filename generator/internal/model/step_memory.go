@@ -23,6 +23,8 @@ type Geometry struct {
 	Masks int
 	// KVType is the element type of keys and values; the zero value is float32.
 	KVType kernels.DType
+	// NoWorkspaces leaves the products' [kernels.Workspace] out: on the host they need none.
+	NoWorkspaces bool
 	// Drafter guesses the drafts of verify passes. DraftModel is the draft model of ModelDrafter, or one that only
 	// takes its time before GivenDrafter, with the tokens of the model and RoPE for Context positions; passes compute
 	// its keys and values too, see [Shape].

@@ -296,7 +296,7 @@ func (p Planner) engineOptions(context, batch int) engine.Options {
 	draft, drafter := p.draftOptions()
 	o := engine.Options{Context: context, MaxBatch: batch, Reserve: reserveSlots(batch), MaxQueue: cmp.Or(p.Options.MaxQueue, protocol.MaxQueue),
 		Chunk: p.chunk(context, batch), LongChunk: p.longChunk(context, batch), Gap: p.gap(), PageTokens: pageTokens,
-		KVType:     p.Profile.kvType,
+		KVType: p.Profile.kvType, NoWorkspaces: p.Profile.kind != GPUProfile.kind,
 		Precapture: p.Options.Precapture, CacheScope: cacheScopes[p.Options.CacheScope],
 		MaxGraphs: p.Options.MaxGraphs, NoRoller: p.Options.Roller == "off", Embeddings: p.Config.Embedding != nil,
 		Draft: draft, DraftModel: drafter, DraftTokens: p.Options.DraftTokens,

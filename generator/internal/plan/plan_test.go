@@ -149,6 +149,16 @@ func TestPlanGap(t *testing.T) {
 	}
 }
 
+// Only products of a GPU have workspaces.
+func TestPlanWorkspaces(t *testing.T) {
+	for _, profile := range []Profile{HostProfile, GPUProfile, GPUProfile.On(9, 0)} {
+		o := Planner{Profile: profile, Config: qwen3MoE}.engineOptions(1024, 8)
+		if want := profile.kind == "host"; o.NoWorkspaces != want || o.Geometry().NoWorkspaces != want {
+			t.Errorf("%s: %v and %v, wants %v", profile.kind, o.NoWorkspaces, o.Geometry().NoWorkspaces, want)
+		}
+	}
+}
+
 // A plan never exceeds its budget, and a larger budget never serves less.
 func TestPlanKeepsTheBudget(t *testing.T) {
 	for _, c := range []model.Config{qwen, phi} {
