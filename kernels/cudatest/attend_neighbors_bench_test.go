@@ -67,11 +67,30 @@ func BenchmarkCUDAVerifyAttendAndNeighbors(t *testing.B) {
 	}
 }
 
+// BenchmarkCUDAManyAttendAndNeighbors measures the same of many rows, over keys and values that are in memory, or in the L2
+// cache, as all sequences share their pages: then no time is that of memory, and what is left holds attention on a GPU
+// that reads faster.
+func BenchmarkCUDAManyAttendAndNeighbors(t *testing.B) {
+	a := newAttendNeighbors(newBoth(t), shape{name: "7B", hidden: 4096, layers: 2, heads: 32, kvHeads: 32, dim: 128})
+	for _, rows := range []int{16, 32, 64, 128} {
+		for _, n := range []int{1, 136, 600} {
+			for _, how := range []followUp{{name: "memory", early: true}, {name: "cache", early: true, shared: true}} {
+				t.Run(fmt.Sprintf("%d-rows-%d-positions/%s", rows, n, how.name), func(t *testing.B) {
+					b := newBoth(t)
+					b.perLaunch(t, 0, a.ops(b, rows, n, how)...)
+					t.ReportMetric(t.Elapsed().Seconds()/float64(t.N*64*a.shape.layers)*1e6, "µs/layer")
+				})
+			}
+		}
+	}
+}
+
 // followUp is how attention follows its QKV, whether the model has head norms, and how many rows a sequence has.
 type followUp struct {
 	name                   string
 	early, norms, deferred bool
-	queries                int // Attend.Queries
+	queries                int  // Attend.Queries
+	shared                 bool // pages
 }
 
 // attendNeighbors holds the weights of the ops around attention, on the GPU.
@@ -111,7 +130,9 @@ func (a *attendNeighbors) ops(b *both, rows, n int, how followUp) (ops []device.
 	}
 	for i := range sequences {
 		for j := range each {
-			blocks[i*table+j] = int32(1 + i*each + j)
+			if blocks[i*table+j] = int32(1 + i*each + j); how.shared {
+				blocks[i*table+j] = int32(1 + j)
+			}
 		}
 	}
 	kv := kernels.KV{DType: kernels.BF16, Pages: 1 + sequences*each, PageTokens: 16, Layers: len(a.layers),
