@@ -133,7 +133,7 @@ type attendArgs struct {
 	window, join, visible, f16            int32
 	rounded                               uint64
 	tokens, group, afterQKV, shareMerge   int32
-	parts, _                              int32
+	parts, beside                         int32
 	ahead                                 aheadArgs
 }
 

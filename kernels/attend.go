@@ -66,15 +66,19 @@ type Attend struct {
 
 // rowsOfMixed says which of the rows of a mixed pass an op has: those from first on, a multiple of 8, of so many. The
 // zero value is an op with all rows of its pass.
-type rowsOfMixed struct{ first, rows int }
+// beside: the kernel before is that of the pass's other rows, and both run at the same time.
+type rowsOfMixed struct {
+	first, rows int
+	beside      bool
+}
 
 // generatedRows returns the op of the decode class over a mixed pass's generated rows.
 func (o Attend) generatedRows() Attend {
-	o.within, o.T, o.Class, o.Generated = rowsOfMixed{0, o.T}, int(o.Generated), Decode, 0
+	o.within, o.T, o.Class, o.Generated = rowsOfMixed{rows: o.T}, int(o.Generated), Decode, 0
 	return o
 }
 
-// promptRows returns the op over the rows of prompts after them. It comes after generatedRows, and not after QKV.
+// promptRows returns the op over the rows of prompts after them.
 func (o Attend) promptRows() Attend {
 	first := int(o.Generated)
 	from := func(b device.Buffer, bytes int) device.Buffer {
@@ -85,7 +89,7 @@ func (o Attend) promptRows() Attend {
 	}
 	o.Q, o.Out = from(o.Q, 4*o.Heads*o.KV.HeadDim), from(o.Out, 4*o.Heads*o.KV.HeadDim)
 	o.Rows.Slot, o.Rows.Position = from(o.Rows.Slot, 4), from(o.Rows.Position, 4)
-	o.within, o.T, o.Generated, o.AfterQKV = rowsOfMixed{first, o.T}, o.T-first, 0, false
+	o.within, o.T, o.Generated, o.AfterQKV = rowsOfMixed{first: first, rows: o.T}, o.T-first, 0, false
 	return o
 }
 

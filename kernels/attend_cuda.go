@@ -110,10 +110,21 @@ func (o Attend) mixed(q *cuda.Queue) error {
 	if o.Generated%8 != 0 || !o.Spread.IsZero() {
 		return fmt.Errorf("%w: attention of %d generated rows in a mixed pass", device.ErrBadShape, o.Generated)
 	}
-	if err := o.generatedRows().launch(q); err != nil {
+	generated, prompts := o.generatedRows(), o.promptRows()
+	generated.within.beside = o.Post.IsZero() && prompts.prefillsLong(q.SMs())
+	if generated.within.beside && generated.isMany(q) {
+		// Many rows of prompts have few blocks, limited by arithmetic; generated rows are limited by reading.
+		generated.AfterQKV = false
+		if err := prompts.launch(q); err != nil {
+			return err
+		}
+		return generated.launch(q)
+	}
+	generated.within.beside = false
+	if err := generated.launch(q); err != nil {
 		return err
 	}
-	return o.promptRows().launch(q)
+	return prompts.launch(q)
 }
 
 // launchDecode launches one of the kernels for scores without softcap and sinks.
@@ -186,7 +197,7 @@ func (o Attend) args(q *cuda.Queue, window, join, splits int) attendArgs {
 		heads: int32(o.Heads), kvHeads: int32(o.KV.Heads), group: int32(o.Heads / o.KV.Heads), dim: int32(o.KV.HeadDim),
 		pages: int32(o.Slots.Pages), pageShift: int32(bits.TrailingZeros(uint(o.KV.PageTokens))),
 		splits: int32(splits), scale: o.Scale * float32(math.Log2E),
-		window: int32(window), join: int32(join), visible: int32(o.visible()), afterQKV: afterQKV,
+		window: int32(window), join: int32(join), visible: int32(o.visible()), afterQKV: afterQKV, beside: flag(o.within.beside),
 	}
 }
 

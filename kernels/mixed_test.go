@@ -71,11 +71,11 @@ func TestAttendPartsOfMixedRows(t *testing.T) {
 		T: rows, Heads: 2, KV: KV{HeadDim: 4}, Class: Prefill, Generated: 16, AfterQKV: true}
 	generated, prompts := op.generatedRows(), op.promptRows()
 	if generated.T != 16 || generated.Class != Decode || generated.Generated != 0 || !generated.AfterQKV ||
-		generated.within != (rowsOfMixed{0, rows}) || generated.Q != op.Q || generated.Out != op.Out {
+		generated.within != (rowsOfMixed{first: 0, rows: rows}) || generated.Q != op.Q || generated.Out != op.Out {
 		t.Errorf("generated rows: %+v", generated)
 	}
 	if prompts.T != 5 || prompts.Class != Prefill || prompts.Generated != 0 || prompts.AfterQKV ||
-		prompts.within != (rowsOfMixed{16, rows}) {
+		prompts.within != (rowsOfMixed{first: 16, rows: rows}) {
 		t.Errorf("rows of prompts: %+v", prompts)
 	}
 	for _, c := range []struct {

@@ -258,6 +258,14 @@ template <int CHUNKS> struct AttendProducer : AttendMany<CHUNKS> {
 		publish(u, n);
 	}
 
+	// wait_beside waits for the kernel that runs beside this one: the next kernel waits for this one alone. A test removes
+	// it (-DREEL_NO_WAIT), and must detect it.
+	static __device__ __forceinline__ void wait_beside() {
+#ifndef REEL_NO_WAIT
+		pdl_wait();
+#endif
+	}
+
 	// copy fills two stages with keys and values of block w of a split. at is the page of the lane's run.
 	__device__ __forceinline__ void copy(const AttendUnit &u, int n, int split, int w, uint32_t at, Cursor &c) {
 		const AttendTile &t = u.tile;
@@ -315,6 +323,7 @@ template <int CHUNKS> struct AttendProducer : AttendMany<CHUNKS> {
 			if (!u.units) {
 				bring_ahead(a.ahead, blockIdx.x);
 				if (!waited) pdl_wait();
+				if (a.beside) wait_beside();
 				return publish(u, n);
 			}
 			if (waited) publish(u, n);
@@ -472,7 +481,7 @@ __device__ __forceinline__ void attend_many(const AttendArgs &a, const Logits &l
 	const AttendMany<CHUNKS> block(a, *reinterpret_cast<AttendManyShared<CHUNKS> *>(attend_many_shared));
 	pdl_launch_dependents();
 	if (!a.afterQKV) {
-		pdl_wait();
+		if (!a.beside) pdl_wait();
 		fence_async_global(); // bulk copies read what earlier kernels wrote
 	}
 	if (threadIdx.x / 32 == WARPS) {

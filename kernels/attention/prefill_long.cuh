@@ -258,9 +258,9 @@ template <int DIM> __device__ __forceinline__ void prefill_long(const AttendArgs
 	const AttendPlain plain;
 	Block p(a, plain, tile, prefill_shared);
 	if (threadIdx.x == 0) p.start_barriers();
-	pdl_launch_dependents();
 	__syncthreads();
 	pdl_wait();
+	pdl_launch_dependents(); // after the wait: attention of generated rows may run beside this kernel, and begins then
 	typename Block::Rings r;
 	if (threadIdx.x < Block::CONSUMERS) {
 		increase_registers<232>();

@@ -31,7 +31,7 @@ struct AttendArgs {
 	// Whether all blocks that share splits merge them; they must all run at the same time. Decode: of heads beyond 128.
 	int32_t shareMerge;
 	int32_t parts; // prefill: blocks that share a joined tile's splits, at most; many.cuh: stages of the ring
-	int32_t unused;
+	int32_t beside; // many.cuh: whether the kernel before runs beside this one, which it let start after QKV
 	Ahead ahead; // many.cuh: what a block brings to L2 when it has copied all keys and values
 };
 

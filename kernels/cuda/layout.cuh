@@ -72,7 +72,7 @@ REEL_FIELD(AttendArgs, group, 132);
 REEL_FIELD(AttendArgs, afterQKV, 136);
 REEL_FIELD(AttendArgs, shareMerge, 140);
 REEL_FIELD(AttendArgs, parts, 144);
-REEL_FIELD(AttendArgs, unused, 148);
+REEL_FIELD(AttendArgs, beside, 148);
 REEL_FIELD(AttendArgs, ahead, 152);
 
 REEL_SIZE(AttendLatentArgs, 144);
