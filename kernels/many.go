@@ -117,9 +117,12 @@ func manyKernelOf(n int) manyKernel {
 	return manyKernels[len(manyKernels)-1]
 }
 
-// manyBytes bounds the part of [Workspace].Partials that such a kernel uses for n rows: the counters, and two planes
-// of float32 [rows][128] for each block.
+// manyBytes bounds the part of [Workspace].Partials that such a kernel uses for n rows: places and counters, or two planes
+// of float32 [rows][128] for each block after them.
 func manyBytes(n int) int64 {
+	if manyKernelOf(n).rows <= placedRows {
+		return ClearedBytes
+	}
 	return ClearedBytes + 2*int64(tune.MaxWorkSlices)*streamKTiles*tileRows*int64(manyKernelOf(n).rows)*4
 }
 

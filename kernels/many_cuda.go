@@ -54,11 +54,11 @@ func launchMany[T any](q *cuda.Queue, p productLaunch, kind string, args T) erro
 	plan := s.args()
 	plan.tokenTiles, plan.tokens, plan.endUnit = int32(tiles), int32(each), int32(p.units)
 	plan.kBlocks = int32(splitsOf(int(p.in.cols), kBlockCols))
-	arrivals := q.Address(p.workspace.Partials)
+	arrivals, sums := exchangeAt(q.Address(p.workspace.Partials), v.tokens)
 	g := cuda.Grid{X: tiles, Y: s.count(), Cluster: clusterSize(tiles), Threads: v.threads, Shared: v.shared,
 		Dependent: tune.DependentLaunch}
 	return cuda.Launch(q, p.name+kind+v.suffix, g, manyArgs[T]{op: args, rounded: r,
-		handover: p.epilogue(q, n), sums: arrivals + sumsAt(v.tokens), arrivals: arrivals, plan: plan,
+		handover: p.epilogue(q, n), sums: sums, arrivals: arrivals, plan: plan,
 		ahead: p.handover.ahead(q, n, s.count())})
 }
 

@@ -31,14 +31,15 @@ func launchMixed[T any](q *cuda.Queue, p productLaunch, args T) error {
 	if generated.squares > 0 {
 		generated.squares = -1 // the kernel computes their scales
 	}
-	arrivals, handover := q.Address(p.workspace.Partials), p.epilogue(q, n)
+	arrivals, sums := exchangeAt(q.Address(p.workspace.Partials), k.prompts)
+	handover := p.epilogue(q, n)
 	plan := shape.args(1, splitsOf(n-k.generated, 8)*8)
 	plan.rounds, plan.endUnit = 1, int32(p.units)
 	a := mixedArgs[T]{
-		prompts: streamKArgs[T]{op: args, rounded: prompts, handover: handover, partials: arrivals + ClearedBytes,
+		prompts: streamKArgs[T]{op: args, rounded: prompts, handover: handover, partials: sums,
 			arrivals: arrivals, plan: plan},
 		generated: manyArgs[T]{op: args, rounded: generated, handover: handover, plan: plan,
-			sums:     arrivals + ClearedBytes + uint64(4*streamKTiles*tileRows*shape.slices*k.prompts),
+			sums:     sums + uint64(4*streamKTiles*tileRows*shape.slices*k.prompts),
 			arrivals: arrivals + uint64(8*shape.slices)},
 	}
 	a.generated.plan.tokens = int32(k.generated)

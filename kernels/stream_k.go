@@ -214,32 +214,35 @@ func (s sliceShape) within(most int) []sliceStart {
 // maxSliceStarts is the capacity of the kernel argument slicePlan.
 const maxSliceStarts = 134
 
-// ArrivalBytes is the size of the arrival counters, through which blocks learn that partials
-// are stored: two uint32 per slice and token tile.
-const ArrivalBytes = 1 << 16
-
 // placedRows is PLACED_ROWS of gemm/places.cuh: kernels of at most so many rows leave their sums for other blocks in
-// places, and need no counters. A slice has places for placesOfSlice rows: two planes of 32, or one of more.
+// places. A slice has places for placesOfSlice rows: two planes of 64, or one of more.
 const (
-	placedRows    = 56
-	placesOfSlice = 64
+	placedRows    = 64
+	placesOfSlice = 128
 )
 
-// ClearedBytes is the size of the first part of [Workspace].Partials, which is zero between kernels: the counters, and
-// places for float32 [slices][placesOfSlice][128].
-const ClearedBytes = ArrivalBytes + (maxSliceStarts-1)*placesOfSlice*streamKTiles*tileRows*4
+// [Workspace].Partials begins with places for float32 [slices][placesOfSlice][128]. After them come the arrival counters,
+// through which blocks of larger kernels learn that partials are stored: two uint32 per slice and token tile.
+const (
+	sumPlacesBytes = (maxSliceStarts - 1) * placesOfSlice * streamKTiles * tileRows * 4
+	arrivalBytes   = 1 << 16
+)
+
+// ClearedBytes is the size of the first part of [Workspace].Partials, which is zero between kernels: places and counters.
+const ClearedBytes = sumPlacesBytes + arrivalBytes
 
 // hasPlaces reports whether there are enough for kernels of so many rows, which process the given number of tiles of them.
 func (s sliceShape) hasPlaces(rows, tiles int) bool {
 	return rows > placedRows || s.slices*tiles*rows <= (maxSliceStarts-1)*placesOfSlice
 }
 
-// sumsAt returns where in Partials a kernel of so many rows leaves sums for other blocks.
-func sumsAt(rows int) uint64 {
+// exchangeAt returns the addresses of the counters, and of the sums that blocks of kernels of so many rows leave for one
+// another, in the Partials at an address.
+func exchangeAt(partials uint64, rows int) (arrivals, sums uint64) {
 	if rows <= placedRows {
-		return ArrivalBytes
+		return partials + sumPlacesBytes, partials
 	}
-	return ClearedBytes
+	return partials + sumPlacesBytes, partials + ClearedBytes
 }
 
 // maxStreamKTokens is the largest token tile of a block.

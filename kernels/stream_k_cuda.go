@@ -45,7 +45,7 @@ func (s sliceShape) variant(n int) *variant {
 	for i := range streamKVariants {
 		v := &streamKVariants[i]
 		tiles := splitsOf(n, v.tokens)
-		if tiles*v.tokens <= most && 8*tiles*tune.MaxWorkSlices <= ArrivalBytes && s.hasPlaces(v.tokens, tiles) &&
+		if tiles*v.tokens <= most && 8*tiles*tune.MaxWorkSlices <= arrivalBytes && s.hasPlaces(v.tokens, tiles) &&
 			cost(v) < cost(best) {
 			best = v
 		}
@@ -97,11 +97,12 @@ func launchSlices[T any](q *cuda.Queue, p productLaunch, v *variant, run unitRun
 		return fmt.Errorf("%w: no places for sums of %d slices for %d tiles of %d tokens", device.ErrBadShape,
 			shape.slices, tokenTiles, v.tokens)
 	}
-	arrivals, plan := q.Address(p.workspace.Partials), shape.args(tokenTiles, tokens)
+	arrivals, sums := exchangeAt(q.Address(p.workspace.Partials), v.tokens)
+	plan := shape.args(tokenTiles, tokens)
 	plan.rounds = int32(rounds)
 	plan.firstUnit, plan.endUnit = int32(run.first), int32(run.first+run.units)
 	return cuda.Launch(q, p.name+formats[run.format].kernel+v.suffix, g, streamKArgs[T]{op: args, rounded: r,
-		handover: p.epilogue(q, n), partials: arrivals + sumsAt(v.tokens), arrivals: arrivals, plan: plan})
+		handover: p.epilogue(q, n), partials: sums, arrivals: arrivals, plan: plan})
 }
 
 // args returns the kernel's argument for tokenTiles tiles of tokens token rows.
@@ -130,7 +131,7 @@ func (p productLaunch) canStreamK() bool {
 	}
 	counters := splitsOf(n, v.tokens) * tune.MaxWorkSlices
 	want := partialsBytes(n, p.units*p.tiles, int(p.in.cols))
-	return 8*counters <= ArrivalBytes && p.workspace.Partials.Bytes() >= want
+	return 8*counters <= arrivalBytes && p.workspace.Partials.Bytes() >= want
 }
 
 // input returns p's input rows as the op before left them, or rounds them now.

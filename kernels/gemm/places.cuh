@@ -8,7 +8,7 @@
 #include "ptx/memory.cuh"
 
 // So many rows have places; kernels of more use counters, since emptying places then takes as long as it saves.
-constexpr int PLACED_ROWS = 56; // placedRows in stream_k.go
+constexpr int PLACED_ROWS = 64; // placedRows in stream_k.go
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // left inverts the first word of what was left.

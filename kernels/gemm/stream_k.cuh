@@ -58,7 +58,7 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W, G>> {
 	static constexpr int WEIGHT_WARPS = W::QUANTISED && T <= 104 ? 2 : 1;
 	static constexpr int CONSUMERS = 256, PRODUCERS = 32 + WEIGHT_WARPS * 32,
 						 HELPERS = T > 56 ? 128 - PRODUCERS : 32, THREADS = CONSUMERS + PRODUCERS + HELPERS;
-	static constexpr bool PLACED = T <= PLACED_ROWS; // blocks that share results wait for no counter
+	static constexpr bool PLACED = T <= PLACED_ROWS; // blocks wait for partials, and for no counters
 	static constexpr int TILES = 8, UNITS = TILES / Op::R, TOKEN_GROUPS = T / TOKEN_GROUP, GENERATED_GROUPS = G / TOKEN_GROUP;
 	// Bytes of activations and of weights in a stage.
 	static constexpr int ROWS = (G + T) * TOKEN_BLOCK_BYTES, WEIGHTS = TILES * W::TILE_BYTES;
@@ -168,8 +168,12 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W, G>> {
 				copy_activations(this->token_tile(w), W::QUANTISED ? p : order.at, c);
 			}
 			over = this->finishes_tile(w) && !defers_epilogue();
-			if (this->adds_partials(w)) copy_partials(w, c, taken);
+			if (copies_partials(w)) copy_partials(w, c, taken);
 		} while (this->advance(w));
+	}
+	// copies_partials reports whether earlier partials come to the part through the stages.
+	__device__ __forceinline__ bool copies_partials(const SlicePosition &w) const {
+		return !PLACED && this->adds_partials(w);
 	}
 	// stages_per_partial returns how many stages a partial takes.
 	__device__ __forceinline__ int stages_per_partial(const SlicePosition &part) const {
@@ -225,7 +229,7 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W, G>> {
 				}
 			}
 #pragma unroll 1
-			for (int i = this->adds_partials(w) ? stages_per_partial(w) * (this->slice(w) - this->first_slice(w)) : 0;
+			for (int i = copies_partials(w) ? stages_per_partial(w) * (this->slice(w) - this->first_slice(w)) : 0;
 				i > 0; i--, c.next()) {
 				stages.take(c, taken);
 				mbarrier_arrive_warp(stages.full(c));
@@ -274,7 +278,7 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W, G>> {
 	}
 	// announces reports whether other blocks learn from a counter that the partial of a part is there.
 	__device__ __forceinline__ bool announces(const SlicePosition &w) const {
-		return !PLACED && this->shares_results() || !this->finishes_tile(w);
+		return !PLACED && (this->shares_results() || !this->finishes_tile(w));
 	}
 	// announce_partials counts this block's partial for other blocks. If blocks share the epilogue,
 	// it waits until the partials of all have arrived.
@@ -418,34 +422,45 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W, G>> {
 			if (i < all) leave(p + i * CONSUMERS, {sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]});
 	}
 
-	// add_partials adds the earlier partials, which come through the stages, to the last part of an
-	// output tile.
+	// add_partials adds the earlier partials to the last part of an output tile. They lie in places, or come through the
+	// stages.
 	__device__ __forceinline__ void add_partials(
 		const SlicePosition &part, float (&sum)[T / 2], Cursor &c, int thread) const {
-		const int all = token_groups(this->token_tile(part));
 		for (int s = this->first_slice(part); s < this->slice(part); s++) {
-			float4 *const from = partials_of(this->token_tile(part), s) + thread;
-#pragma unroll
-			for (int h = 0; h < TOKEN_GROUPS; h += GROUPS_HELD) {
-				if (h >= all) continue;
-				stages.wait(c);
-				const uint32_t low = stages.rows(c) + thread * 16,
-							   high = stages.weights(c) - GROUPS_LOW * GROUP_SUMS + thread * 16;
-#pragma unroll
-				for (int i = 0; i < GROUPS_HELD && h + i < TOKEN_GROUPS; i++) {
-					float4 v = load_shared_float4((i < GROUPS_LOW ? low : high) + i * GROUP_SUMS);
-					if constexpr (PLACED) {
-						v = left(v);
-						if (h + i < all) empty_place(from + (h + i) * CONSUMERS);
-					}
-					float *const to = sum + 4 * (h + i);
-					to[0] = __fadd_rn(to[0], v.x), to[1] = __fadd_rn(to[1], v.y), to[2] = __fadd_rn(to[2], v.z),
-					to[3] = __fadd_rn(to[3], v.w);
-				}
-				mbarrier_free_warp(stages.empty(c.at));
-				c.next();
-			}
+			if constexpr (PLACED)
+				add_placed(part, s, sum, thread);
+			else
+				add_copied(part, sum, c, thread);
 		}
+	}
+	__device__ __forceinline__ void add_placed(
+		const SlicePosition &part, int slice, float (&sum)[T / 2], int thread) const {
+		float4 *const from = opaque(partials_of(this->token_tile(part), slice) + thread);
+		const int last = token_groups(this->token_tile(part)) - 1;
+		float4 v[TOKEN_GROUPS];
+		take_sums(v, [&](int i) { return from + min(i, last) * CONSUMERS; });
+#pragma unroll
+		for (int i = 0; i < TOKEN_GROUPS; i++) add_to(sum + 4 * i, v[i]);
+	}
+	__device__ __forceinline__ void add_copied(
+		const SlicePosition &part, float (&sum)[T / 2], Cursor &c, int thread) const {
+		const int all = token_groups(this->token_tile(part));
+#pragma unroll
+		for (int h = 0; h < TOKEN_GROUPS; h += GROUPS_HELD) {
+			if (h >= all) continue;
+			stages.wait(c);
+			const uint32_t low = stages.rows(c) + thread * 16,
+						   high = stages.weights(c) - GROUPS_LOW * GROUP_SUMS + thread * 16;
+#pragma unroll
+			for (int i = 0; i < GROUPS_HELD && h + i < TOKEN_GROUPS; i++)
+				add_to(sum + 4 * (h + i), load_shared_float4((i < GROUPS_LOW ? low : high) + i * GROUP_SUMS));
+			mbarrier_free_warp(stages.empty(c.at));
+			c.next();
+		}
+	}
+	static __device__ __forceinline__ void add_to(float *sum, const float4 &v) {
+		sum[0] = __fadd_rn(sum[0], v.x), sum[1] = __fadd_rn(sum[1], v.y), sum[2] = __fadd_rn(sum[2], v.z),
+		sum[3] = __fadd_rn(sum[3], v.w);
 	}
 
 	// stage_share adds all partials of this block's share of the tokens and stages the sums, after those of generated rows.
