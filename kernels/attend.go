@@ -65,8 +65,8 @@ type Attend struct {
 }
 
 // rowsOfMixed says which of the rows of a mixed pass an op has: those from first on, a multiple of 8, of so many. The
-// zero value is an op with all rows of its pass.
-// beside: the kernel before is that of the pass's other rows, and both run at the same time.
+// zero value is an op with all rows of its pass. beside: the kernel before is that of the pass's other rows, and both run
+// at the same time.
 type rowsOfMixed struct {
 	first, rows int
 	beside      bool

@@ -111,16 +111,15 @@ func (o Attend) mixed(q *cuda.Queue) error {
 		return fmt.Errorf("%w: attention of %d generated rows in a mixed pass", device.ErrBadShape, o.Generated)
 	}
 	generated, prompts := o.generatedRows(), o.promptRows()
-	generated.within.beside = o.Post.IsZero() && prompts.prefillsLong(q.SMs())
-	if generated.within.beside && generated.isMany(q) {
-		// Many rows of prompts have few blocks, limited by arithmetic; generated rows are limited by reading.
-		generated.AfterQKV = false
+	if prompts.prefillsLong(q.SMs()) && generated.isMany(q) {
+		// Many rows of prompts have few blocks, limited by arithmetic; generated rows are limited by reading. The former
+		// leave the workspace alone: their kernel has its sums in shared memory.
+		generated.within.beside, generated.AfterQKV = true, false
 		if err := prompts.launch(q); err != nil {
 			return err
 		}
 		return generated.launch(q)
 	}
-	generated.within.beside = false
 	if err := generated.launch(q); err != nil {
 		return err
 	}

@@ -77,8 +77,8 @@ func (s sliceShape) planes() int {
 	return 3 * s.slices
 }
 
-// mixedBytes returns the part of [Workspace].Partials that kernel k uses: the counters, the partials of prompts, and the
-// planes of generated rows.
+// mixedBytes returns the part of [Workspace].Partials that kernel k uses: the counters after all places, the partials of
+// prompts, and the planes of generated rows.
 func (s sliceShape) mixedBytes(k *mixedKernel) int64 {
 	const outputs = 4 * streamKTiles * tileRows
 	return ClearedBytes + outputs*int64(s.slices*k.prompts+s.planes()*k.generated)

@@ -215,7 +215,7 @@ func (s sliceShape) within(most int) []sliceStart {
 const maxSliceStarts = 134
 
 // placedRows is PLACED_ROWS of gemm/places.cuh: kernels of at most so many rows leave their sums for other blocks in
-// places. A slice has places for placesOfSlice rows: two planes of 64, or one of more.
+// places. A slice has places for placesOfSlice rows: two planes of 64 generated rows, or one of several tiles of tokens.
 const (
 	placedRows    = 64
 	placesOfSlice = 128

@@ -51,6 +51,7 @@ template <int N, class Place> __device__ __forceinline__ void take_sums(float4 (
 		for (int i = 0; i < N; i++) all = all && __float_as_uint(v[i].x) != 0;
 #endif
 	} while (!all);
+	__syncwarp(); // lanes leave the loop when theirs have come, and what follows is for whole warps
 #pragma unroll
 	for (int i = 0; i < N; i++) v[i] = left(v[i]), empty_place(place(i));
 }

@@ -305,6 +305,7 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W, G>> {
 	// consume multiplies: each warp has 16 outputs of each output tile, over all parts of the
 	// slice.
 	__device__ __forceinline__ void consume() {
+		if (PLACED) pdl_wait(); // places are those of the kernel before until that has ended
 		Cursor c;
 		int signals = 0, tile = -1; // signals to the helper; token tile of the part before
 		bool multiplied = false;    // for all token tiles
@@ -475,13 +476,19 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W, G>> {
 		else
 			sum_partials<0, 1>(staged, first, to - begin);
 	}
-	template <int N, class Place>
-	static __device__ __forceinline__ void load_partials(float4 (&v)[N], const Place &place) {
-		if constexpr (PLACED)
-			take_sums(v, place);
-		else
+	// sum_placed adds n sums in order, of which it takes some at once.
+	template <class Place> static __device__ __forceinline__ float4 sum_placed(int n, const Place &place) {
+		constexpr int ONCE = 4;
+		float4 sum;
+#pragma unroll 1
+		for (int s = 0; s < n; s += ONCE) {
+			float4 v[ONCE];
+			take_sums(v, [&](int i) { return place(min(s + i, n - 1)); });
 #pragma unroll
-			for (int i = 0; i < N; i++) v[i] = __ldcg(place(i));
+			for (int i = 0; i < ONCE; i++)
+				if (s + i < n) sum = s + i ? add(sum, v[i]) : v[i];
+		}
+		return sum;
 	}
 	// sum_partials does so for COUNT partials, or any number with COUNT 0. The loads of E groups
 	// are in flight together; they may be more than n.
@@ -492,18 +499,21 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W, G>> {
 #pragma unroll 1
 		for (int i = 0; i < n; i += E, first += E * CONSUMERS) {
 			float4 v[EACH * E];
-			load_partials(v, [&](int j) { // the last partial first
-				const int s = j / E, e = PLACED ? min(j % E, n - 1 - i) : j % E;
+			const auto place = [&](int s, int e) { // the last partial first
 				return first + ((s ? s - 1 : partials - 1) * TOKEN_GROUPS + e) * CONSUMERS;
-			});
+			};
+			if constexpr (!PLACED) {
+#pragma unroll
+				for (int j = 0; j < EACH * E; j++) v[j] = __ldcg(place(j / E, j % E));
+			} else if constexpr (COUNT) {
+				take_sums(v, [&](int j) { return place(j / E, min(j % E, n - 1 - i)); });
+			} else {
+				v[0] = sum_placed(partials, [&](int s) { return place(s, 0); });
+			}
 #pragma unroll
 			for (int j = E; j < EACH * E; j++) v[j % E] = add(v[j % E], v[j]);
-#pragma unroll(PLACED ? 1 : 4)
-			for (int s = 0; s < (COUNT ? 0 : partials - 1); s++) {
-				float4 next[1];
-				load_partials(next, [&](int) { return first + s * TOKEN_GROUPS * CONSUMERS; });
-				v[0] = add(v[0], next[0]);
-			}
+#pragma unroll 4
+			for (int s = 1; s < (COUNT || PLACED ? 0 : partials); s++) v[0] = add(v[0], __ldcg(place(s, 0)));
 #pragma unroll
 			for (int e = 0; e < E; e++) BlockEpilogue::stage(staged, i + e, v[e]);
 		}

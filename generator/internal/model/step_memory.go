@@ -105,7 +105,7 @@ type StepMemory struct {
 	attendWorkspace device.Buffer
 	roundedHidden   device.Buffer        // rows of x, rounded
 	roundedInner    device.Buffer        // rows of attended or inner, rounded
-	partials        device.Buffer        // split-K partials and arrival counters
+	partials        device.Buffer        // split-K partials, their places and arrival counters
 	beforeRoPE      kernels.KVBeforeRoPE // for families with biases or norms of q and k
 	tags            tagMemory            // of passes of one row
 }
