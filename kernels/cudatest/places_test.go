@@ -55,7 +55,7 @@ func (p *placing) apart(class kernels.Class, rows int) []uint32 {
 		defer func() { tune.StreamKTokens = 0 }()
 		return p.run(class, rows)
 	}
-	cols, width := int(p.w.Cols), p.w.Rows
+	cols, width := p.w.Cols, p.w.Rows
 	return slices.Concat(
 		p.alone(p.load(1, bytesOf(p.before)), rows, width, func(t int, out device.Buffer) device.Op {
 			return kernels.Projection{W: p.w, In: row(p.x, t, cols), X: out, T: 1}
