@@ -43,7 +43,7 @@ func TestAnyGapGivesTheSameTokens(t *testing.T) {
 			}
 		}
 	}
-	if sizes[16] == 0 || slices.Max(sizes[33:]) == 0 || stored == 0 || loaded == 0 {
+	if slices.Max(sizes[:17]) == 0 || slices.Max(sizes[33:]) == 0 || stored == 0 || loaded == 0 {
 		t.Errorf("steps of prompts by rows: %v; %d pages were stored and %d loaded", sizes, stored, loaded)
 	}
 }
