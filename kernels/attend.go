@@ -78,6 +78,12 @@ func (o Attend) generatedRows() Attend {
 	return o
 }
 
+// besidePrompts returns o, of generated rows, to be launched after the op over the prompts' rows, and to run beside it.
+func (o Attend) besidePrompts() Attend {
+	o.within.beside, o.AfterQKV = true, false
+	return o
+}
+
 // promptRows returns the op over the rows of prompts after them.
 func (o Attend) promptRows() Attend {
 	first := int(o.Generated)

@@ -114,11 +114,10 @@ func (o Attend) mixed(q *cuda.Queue) error {
 	if prompts.prefillsLong(q.SMs()) && generated.isMany(q) {
 		// Many rows of prompts have few blocks, limited by arithmetic; generated rows are limited by reading. The former
 		// leave the workspace alone: their kernel has its sums in shared memory.
-		generated.within.beside, generated.AfterQKV = true, false
 		if err := prompts.launch(q); err != nil {
 			return err
 		}
-		return generated.launch(q)
+		return generated.besidePrompts().launch(q)
 	}
 	if err := generated.launch(q); err != nil {
 		return err

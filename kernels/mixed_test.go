@@ -74,6 +74,9 @@ func TestAttendPartsOfMixedRows(t *testing.T) {
 		generated.within != (rowsOfMixed{first: 0, rows: rows}) || generated.Q != op.Q || generated.Out != op.Out {
 		t.Errorf("generated rows: %+v", generated)
 	}
+	if beside := generated.besidePrompts(); beside.AfterQKV || beside.within != (rowsOfMixed{rows: rows, beside: true}) {
+		t.Errorf("generated rows beside those of prompts: %+v", beside)
+	}
 	if prompts.T != 5 || prompts.Class != Prefill || prompts.Generated != 0 || prompts.AfterQKV ||
 		prompts.within != (rowsOfMixed{first: 16, rows: rows}) {
 		t.Errorf("rows of prompts: %+v", prompts)

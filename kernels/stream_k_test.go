@@ -214,3 +214,27 @@ func TestPlacedRowsOfKernels(t *testing.T) {
 		t.Errorf("gemm/places.cuh lacks %q", want)
 	}
 }
+
+// Any slices have places for one token tile, and for as many as they process side by side. Places end where the counters
+// begin, and these where sums without places do.
+func TestPlacesOfSlices(t *testing.T) {
+	for slices := 1; slices < maxSliceStarts; slices++ {
+		s := sliceShape{slices: slices, tiles: slices, kBlocks: 64}
+		for _, rows := range []int{16, 56, placedRows} {
+			for tiles := 1; tiles == 1 || tiles*slices < maxSliceStarts; tiles++ {
+				if !s.hasPlaces(rows, tiles) {
+					t.Errorf("%d slices have no places for %d tiles of %d tokens", slices, tiles, rows)
+				}
+			}
+		}
+		if s.hasPlaces(placedRows, 1+2*maxSliceStarts/slices) || !s.hasPlaces(placedRows+1, 1000) {
+			t.Errorf("%d slices have places for any number of tiles, or want some without", slices)
+		}
+	}
+	for rows, want := range map[int]uint64{placedRows: 0, placedRows + 1: ClearedBytes} {
+		arrivals, sums := exchangeAt(1<<40, rows)
+		if arrivals != 1<<40+ClearedBytes-arrivalBytes || sums != 1<<40+want {
+			t.Errorf("%d rows: counters at %#x, sums at %#x", rows, arrivals, sums)
+		}
+	}
+}
