@@ -172,7 +172,9 @@ func layout() string {
 
 #define REEL_SIZE(type, bytes) static_assert(sizeof(type) == bytes, "in Go it has " #bytes " bytes")
 #define REEL_FIELD(type, field, at) static_assert(offsetof(type, field) == at, "in Go it is at " #at)
+
 `)
+	fmt.Fprintf(&b, "static_assert(PLACED_ROWS == %d, \"in Go: placedRows\");\n", placedRows)
 	for _, a := range arguments {
 		out := &b
 		if a.sm90 {

@@ -6,6 +6,8 @@
 #define REEL_SIZE(type, bytes) static_assert(sizeof(type) == bytes, "in Go it has " #bytes " bytes")
 #define REEL_FIELD(type, field, at) static_assert(offsetof(type, field) == at, "in Go it is at " #at)
 
+static_assert(PLACED_ROWS == 64, "in Go: placedRows");
+
 REEL_SIZE(AcceptArgs, 88);
 REEL_FIELD(AcceptArgs, slot, 0);
 REEL_FIELD(AcceptArgs, position, 8);

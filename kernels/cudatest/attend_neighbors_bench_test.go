@@ -67,9 +67,8 @@ func BenchmarkCUDAVerifyAttendAndNeighbors(t *testing.B) {
 	}
 }
 
-// BenchmarkCUDAManyAttendAndNeighbors measures the same of many rows, over keys and values that are in memory, or in the L2
-// cache, as all sequences share their pages: then no time is that of memory, and what is left holds attention on a GPU
-// that reads faster.
+// BenchmarkCUDAManyAttendAndNeighbors measures the same of many rows. Keys and values come from memory; or from the L2 cache,
+// because all sequences share their pages. The second time is a bound for GPUs with faster memory.
 func BenchmarkCUDAManyAttendAndNeighbors(t *testing.B) {
 	a := newAttendNeighbors(newBoth(t), shape{name: "7B", hidden: 4096, layers: 2, heads: 32, kvHeads: 32, dim: 128})
 	for _, rows := range []int{16, 32, 64, 128} {
@@ -129,10 +128,12 @@ func (a *attendNeighbors) ops(b *both, rows, n int, how followUp) (ops []device.
 		slot[i], position[i] = int32(i/queries), int32(n-queries+i%queries)
 	}
 	for i := range sequences {
+		first := i * each
+		if how.shared {
+			first = 0
+		}
 		for j := range each {
-			if blocks[i*table+j] = int32(1 + i*each + j); how.shared {
-				blocks[i*table+j] = int32(1 + j)
-			}
+			blocks[i*table+j] = int32(1 + first + j)
 		}
 	}
 	kv := kernels.KV{DType: kernels.BF16, Pages: 1 + sequences*each, PageTokens: 16, Layers: len(a.layers),

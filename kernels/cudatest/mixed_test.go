@@ -88,19 +88,19 @@ func (b *both) mixedRows(dtype kernels.DType, s mixedShape, all ...rowsOfBoth) {
 // A layer's ops of a mixed pass, which hand rounded rows on, leave the bits of passes of each class: with attention, both
 // projections, and a second layer's gates. The last prompt's rows are one sequence's.
 func TestCUDAMixedLayersHaveTheBitsOfTheirClass(t *testing.T) {
-	newBoth(t).mixedLayers(mixedRows, func(b *both, name string, got, want []uint32) { b.equal(name, got, want) })
+	newBoth(t).mixedLayers(mixedRows, (*both).equal)
 }
 
-// besideRows are rows whose attention is two kernels that run beside each other.
+// With besideRows generated rows and those of prompts have kernels of attention that run at the same time.
 var besideRows = []rowsOfBoth{{16, 192}, {32, 160}, {16, 161}}
 
 // The same with kernels that are delayed at random.
 func TestCUDAMixedLayersLate(t *testing.T) {
-	bothOf(t, "late").mixedLayers(besideRows, func(b *both, name string, got, want []uint32) { b.equal(name, got, want) })
+	bothOf(t, "late").mixedLayers(besideRows, (*both).equal)
 }
 
-// If attention of generated rows ends before that of prompts, the next product reads what is not there yet, and the tests
-// above notice.
+// Without the wait at its end, attention of generated rows ends before that of prompts. The next product then reads results
+// that are not there yet, and other bits come out: the tests above would notice.
 func TestCUDAMixedLayersNoticeAttentionBeside(t *testing.T) {
 	differ := false
 	bothOf(t, "unwaited").mixedLayers(besideRows, func(_ *both, _ string, got, want []uint32) {

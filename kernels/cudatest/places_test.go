@@ -12,7 +12,7 @@ import (
 	"reel.internal/reel/kernels/internal/tune"
 )
 
-// placedRows are rows of kernels whose blocks leave sums in places (gemm/places.cuh).
+// placedRows are numbers of rows whose kernels exchange sums through places (gemm/places.cuh).
 var placedRows = []struct {
 	class kernels.Class
 	rows  int

@@ -330,13 +330,6 @@ template <class Op, class D, int T, int ROWS_AHEAD, int WEIGHTS_AHEAD> struct Ma
 	__device__ __forceinline__ uint32_t *arrival(int s) const {
 		return a.arrivals + (blockIdx.x * plan.slices + s) * 2;
 	}
-	// leave stores a sum for another block.
-	static __device__ __forceinline__ void leave(float4 *to, const float4 &sum) {
-		if constexpr (PLACED)
-			leave_sum(to, sum);
-		else
-			store_evict_last(to, sum);
-	}
 	// from_plane returns a function that returns what another block has left of a group of tokens.
 	__device__ __forceinline__ auto from_plane(int i) const {
 		if constexpr (PLACED) {
@@ -358,7 +351,7 @@ template <class Op, class D, int T, int ROWS_AHEAD, int WEIGHTS_AHEAD> struct Ma
 		const int all = token_groups();
 #pragma unroll
 		for (int g = 0; g < GROUPS_OF_TOKENS; g++)
-			if (g < all) leave(p + g * CONSUMERS, four(v, g));
+			if (g < all) leave<PLACED>(p + g * CONSUMERS, four(v, g));
 	}
 	// arrive counts a warp at a counter after all that it wrote.
 	static __device__ __forceinline__ void arrive(uint32_t *counter) {
@@ -382,7 +375,7 @@ template <class Op, class D, int T, int ROWS_AHEAD, int WEIGHTS_AHEAD> struct Ma
 			float4 *const p = opaque(plane(slice * 2));
 			const int all = token_groups();
 			each_group([&](int g, const uint4 &at) {
-				if (g < all) leave(p + g * CONSUMERS, load_staged(at));
+				if (g < all) leave<PLACED>(p + g * CONSUMERS, load_staged(at));
 			});
 		}
 		if (!PLACED) arrive(arrival(slice));

@@ -26,6 +26,14 @@ __device__ __forceinline__ void leave_sum(float4 *place, const float4 &sum) {
 		: "memory");
 }
 
+// leave stores a sum for another block: in a place, or else where a counter will tell of it.
+template <bool PLACED> __device__ __forceinline__ void leave(float4 *to, const float4 &sum) {
+	if constexpr (PLACED)
+		leave_sum(to, sum);
+	else
+		store_evict_last(to, sum);
+}
+
 // look returns what a place has.
 __device__ __forceinline__ float4 look(const float4 *place) {
 	float4 v;

@@ -407,12 +407,6 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W, G>> {
 	// arrive publishes all writes of the block that this thread has waited for.
 	static __device__ __forceinline__ void arrive(uint32_t *arrival) { increment_release(arrival); }
 
-	static __device__ __forceinline__ void leave(float4 *to, const float4 &sum) {
-		if constexpr (PLACED)
-			leave_sum(to, sum);
-		else
-			store_evict_last(to, sum);
-	}
 	// store_partials stores a part's sums in the workspace.
 	__device__ __forceinline__ void store_partials(const SlicePosition &part, const float (&sum)[T / 2]) const {
 		const int thread = opaque((int)threadIdx.x);
@@ -420,7 +414,8 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W, G>> {
 		const int all = token_groups(this->token_tile(part));
 #pragma unroll
 		for (int i = 0; i < TOKEN_GROUPS; i++)
-			if (i < all) leave(p + i * CONSUMERS, {sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]});
+			if (i < all)
+				leave<PLACED>(p + i * CONSUMERS, {sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]});
 	}
 
 	// add_partials adds the earlier partials to the last part of an output tile. They lie in places, or come through the

@@ -123,7 +123,8 @@ func (o Options) Geometry() model.Geometry {
 	return model.Geometry{MaxRows: max(o.mostPrompt(), o.slots()), Slots: o.slots(),
 		MaxSamples: max(o.slots(), o.verifyRows()),
 		Context:    o.Context, PageTokens: o.PageTokens, Pages: o.Pages, RingSlots: RingSlots, KVType: o.KVType,
-		NoWorkspaces: o.NoWorkspaces, Masks: o.mostQueries(), Drafter: o.drafter(), DraftModel: o.DraftModel, DraftWindow: o.DraftWindow}
+		NoWorkspaces: o.NoWorkspaces,
+		Masks:        o.mostQueries(), Drafter: o.drafter(), DraftModel: o.DraftModel, DraftWindow: o.DraftWindow}
 }
 
 // freeMemory returns the device's free memory in bytes. For a device that does not report it, freeMemory returns

@@ -166,8 +166,7 @@ func (s *Scheduler) mixedChunk(d demand, n, most int) int {
 	return evenly(d.tokens, fitting(most, longest, func(rows int) float64 { return s.costs.mix(n, rows, s.beforeNext(rows, d)) }))
 }
 
-// fitting returns the most of so many rows, in whole grains where they are fewer, whose cost is at most longest; a grain
-// always fits.
+// fitting returns rows, or the most whole grains below whose cost is at most longest. One grain always fits.
 func fitting(rows int, longest float64, cost func(rows int) float64) int {
 	for ; rows > grain && cost(rows) > longest; rows = grain * (grains(rows) - 1) {
 	}

@@ -25,8 +25,8 @@ var ErrFull = errors.New("scheduler: queue is full")
 // included, so more would cost the passes of single prompts.
 const MaxPrompts = 64
 
-// MixedSamples returns the most sampled rows of a mixed step where there are so many slots: those of running sequences, and
-// the last ones of prompts.
+// MixedSamples returns how many rows of a mixed step are sampled at most, with so many slots. Sampled are the rows of running
+// sequences, and the last rows of prompts.
 func MixedSamples(slots int) int { return min(slots, MaxPrompts) }
 
 // Options are the limits of a Scheduler.

@@ -93,8 +93,8 @@ func (s *Scheduler) popSlot(q *Sequence) {
 	q.generation = s.generations[q.slot]
 }
 
-// prefill fills the step up to so many rows with prompt tokens, in the order of the shares. At most `sampled` rows of the
-// step are sampled, those of running sequences included.
+// prefill adds prompt tokens to the step, in the order of the shares, until it has so many rows. At most `sampled` of them
+// are sampled; the rows of running sequences count.
 func (s *Scheduler) prefill(b *Batch, rows, sampled int) {
 	begin := len(b.Step.Rows)
 	for q := s.nextPrompt(); q != nil && len(b.Step.Rows) < rows && len(b.Sampled) < sampled; q = s.nextPrompt() {
