@@ -258,14 +258,6 @@ template <int CHUNKS> struct AttendProducer : AttendMany<CHUNKS> {
 		publish(u, n);
 	}
 
-	// wait_beside waits for the kernel that runs beside this one: the next kernel waits for this one alone. A test removes
-	// it (-DREEL_NO_WAIT), and must detect it.
-	static __device__ __forceinline__ void wait_beside() {
-#ifndef REEL_NO_WAIT
-		pdl_wait();
-#endif
-	}
-
 	// copy fills two stages with keys and values of block w of a split. at is the page of the lane's run.
 	__device__ __forceinline__ void copy(const AttendUnit &u, int n, int split, int w, uint32_t at, Cursor &c) {
 		const AttendTile &t = u.tile;
@@ -322,8 +314,7 @@ template <int CHUNKS> struct AttendProducer : AttendMany<CHUNKS> {
 			if (lane == 0) s.units[n % QUEUE] = u;
 			if (!u.units) {
 				bring_ahead(a.ahead, blockIdx.x);
-				if (!waited) pdl_wait();
-				if (a.beside) wait_beside();
+				if (!waited || a.beside) pdl_wait(); // for the kernel beside this one: the next one waits for this one alone
 				return publish(u, n);
 			}
 			if (waited) publish(u, n);

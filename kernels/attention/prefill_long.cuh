@@ -261,9 +261,6 @@ template <int DIM> __device__ __forceinline__ void prefill_long(const AttendArgs
 	__syncthreads();
 	pdl_wait();
 	pdl_launch_dependents(); // after the wait: attention of generated rows may run beside this kernel, and begins then
-#ifdef REEL_NO_WAIT // for a test: what does not wait for this kernel ends before it (many.cuh)
-	__nanosleep(500000);
-#endif
 	typename Block::Rings r;
 	if (threadIdx.x < Block::CONSUMERS) {
 		increase_registers<232>();

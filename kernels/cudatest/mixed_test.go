@@ -88,7 +88,7 @@ func (b *both) mixedRows(dtype kernels.DType, s mixedShape, all ...rowsOfBoth) {
 // A layer's ops of a mixed pass, which hand rounded rows on, leave the bits of passes of each class: with attention, both
 // projections, and a second layer's gates. The last prompt's rows are one sequence's.
 func TestCUDAMixedLayersHaveTheBitsOfTheirClass(t *testing.T) {
-	newBoth(t).mixedLayers(mixedRows, (*both).equal)
+	newBoth(t).mixedLayers(mixedRows)
 }
 
 // With besideRows generated rows and those of prompts have kernels of attention that run at the same time.
@@ -96,23 +96,11 @@ var besideRows = []rowsOfBoth{{16, 192}, {32, 160}, {16, 161}}
 
 // The same with kernels that are delayed at random.
 func TestCUDAMixedLayersLate(t *testing.T) {
-	bothOf(t, "late").mixedLayers(besideRows, (*both).equal)
+	bothOf(t, "late").mixedLayers(besideRows)
 }
 
-// Without the wait at its end, attention of generated rows ends before that of prompts. The next product then reads results
-// that are not there yet, and other bits come out: the tests above would notice.
-func TestCUDAMixedLayersNoticeAttentionBeside(t *testing.T) {
-	differ := false
-	bothOf(t, "unwaited").mixedLayers(besideRows, func(_ *both, _ string, got, want []uint32) {
-		differ = differ || !slices.Equal(got, want)
-	})
-	if !differ {
-		t.Error("attention that nobody waits for leaves the same bits: the tests of mixed layers see nothing")
-	}
-}
-
-// mixedLayers calls compare with what layers of a mixed pass leave, and what those of passes of each class leave.
-func (b *both) mixedLayers(mixed []rowsOfBoth, compare func(b *both, name string, got, want []uint32)) {
+// mixedLayers checks that layers of a mixed pass leave what those of passes of each class leave.
+func (b *both) mixedLayers(mixed []rowsOfBoth) {
 	b.t.Helper()
 	const heads, dim, hidden, inner = 16, 64, 1024, 4096
 	for _, kvHeads := range []int{16, 4} {
@@ -140,7 +128,7 @@ func (b *both) mixedLayers(mixed []rowsOfBoth, compare func(b *both, name string
 			for range 3 {
 				got := run(func() []device.Op { return l.mixedOps(r.generated, rows) })
 				for i, of := range []string{"residual stream", "gates", "keys and values"} {
-					compare(b, fmt.Sprintf("%d KV heads, %+v: %s", kvHeads, r, of), got[i], want[i])
+					b.equal(fmt.Sprintf("%d KV heads, %+v: %s", kvHeads, r, of), got[i], want[i])
 				}
 			}
 		}

@@ -139,8 +139,11 @@ func TestCUDAPlacesOfWhatIsNoNumber(t *testing.T) {
 		for _, bits := range []uint32{0xffffffff, 0xff81ff81, 0x7fff7fff, 0xff800000} {
 			none := slices.Repeat([]uint32{bits}, placingRows*s.cols)
 			p.x, p.w = b.load(1, bytesOf(none)), weight
-			p.noNumbers(fmt.Sprintf("activations of %#x", bits))
-			if bits == 0xff800000 {
+			infinite := bits == 0xff800000
+			if !infinite || dtype == kernels.BF16 { // beside float16 it is the largest number
+				p.noNumbers(fmt.Sprintf("activations of %#x", bits))
+			}
+			if infinite {
 				continue // half of it is a zero
 			}
 			w, err := kernels.LoadWeight(b.g, dtype, s.outputs, s.cols,
