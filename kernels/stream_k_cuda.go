@@ -78,10 +78,11 @@ func launchStreamK[T any](q *cuda.Queue, p productLaunch, kind string, args T) e
 	if err != nil {
 		return err
 	}
-	if wholeSuits(int(p.in.n)) {
+	shape := sliceShapeOf(p.units*p.tiles, int(p.in.cols), true)
+	if shape.wholeSuits(int(p.in.n)) {
 		return launchWhole(q, p, kind, r, args)
 	}
-	v := sliceShapeOf(p.units*p.tiles, int(p.in.cols), true).variant(int(p.in.n))
+	v := shape.variant(int(p.in.n))
 	return launchSlices(q, p, v, unitRun{p.weights[0].DType, 0, p.units}, r, args)
 }
 

@@ -1,5 +1,7 @@
 package kernels
 
+import "reel.internal/reel/kernels/internal/tune"
+
 // The kernels of whole output tiles (gemm/whole.cuh) multiply a long prompt's rows: a block computes an output tile for
 // up to wholeTokens rows, slice by slice, so that the bits are those of stream-K.
 const (
@@ -9,7 +11,19 @@ const (
 	// wholeFixed is the time of a K block beside that of its rows, in rows: copies of weights, and their way to
 	// registers.
 	wholeFixed = 85
+	// leastWhole is the number of rows from which on these kernels are the faster ones whatever the product.
+	leastWhole = 640
 )
+
+// wholeSuits reports whether the kernels of whole output tiles are the faster ones for n rows: of many rows, and from three
+// token tiles of stream-K on, unless its slices are longer than an output tile, so that hardly any sums are exchanged
+// (notes/stream_k.md).
+func (s sliceShape) wholeSuits(n int) bool {
+	if tune.StreamKTokens != 0 {
+		return tune.StreamKTokens == wholeTokens
+	}
+	return n >= leastWhole || n > 2*maxStreamKTokens && s.slices >= s.tiles
+}
 
 // wholeTiles divides n rows of a product of so many output tiles into an even number of token tiles, for clusters of two
 // blocks: as many as take sms SMs the least time. The last one may come out empty.

@@ -7,18 +7,6 @@ import (
 	"reel.internal/reel/kernels/internal/tune"
 )
 
-// leastWhole is the number of rows from which on the kernels of whole output tiles are the faster ones
-// (notes/stream_k.md).
-const leastWhole = 640
-
-// wholeSuits reports whether n rows are enough for the kernels of whole output tiles.
-func wholeSuits(n int) bool {
-	if tune.StreamKTokens != 0 {
-		return tune.StreamKTokens == wholeTokens
-	}
-	return n >= leastWhole
-}
-
 // launchWhole launches the kernel of whole output tiles for all of p's units over rounded rows.
 func launchWhole[T any](q *cuda.Queue, p productLaunch, kind string, r roundedInput, args T) error {
 	n := int(p.in.n)

@@ -23,3 +23,18 @@ func TestWholeTilesFillRounds(t *testing.T) {
 		}
 	}
 }
+
+// Beyond two token tiles of stream-K whole output tiles are taken, but for the gates of large models, and of many rows
+// always: by what the products of 7B, 8B and 1B took.
+func TestWholeTilesSuit(t *testing.T) {
+	for _, c := range []struct {
+		n, outputs, cols int
+		suit             bool
+	}{{10, 4096, 4096, false}, {416, 3 * 4096, 4096, false}, {417, 3 * 4096, 4096, true}, {512, 4096, 4096, true},
+		{600, 4096, 11008, true}, {512, 2 * 11008, 4096, false}, {639, 2 * 11008, 4096, false}, {640, 2 * 11008, 4096, true},
+		{600, 6144, 4096, true}, {600, 2 * 14336, 4096, false}, {600, 3072, 2048, true}, {600, 2 * 8192, 2048, true}} {
+		if got := sliceShapeOf(c.outputs/tileRows, c.cols, true).wholeSuits(c.n); got != c.suit {
+			t.Errorf("%d rows of %d columns to %d outputs: %t", c.n, c.cols, c.outputs, got)
+		}
+	}
+}
