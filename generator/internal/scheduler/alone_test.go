@@ -37,11 +37,11 @@ func prefill(s *Scheduler, q *Sequence) (rows []int) {
 	return rows
 }
 
-// alone returns the rows of the steps of the last of several prompts of 4,000 tokens, each alone.
-func alone(t *testing.T, gap time.Duration) (rows []int) {
+// alone returns the rows of the steps of the last of several prompts of so many tokens, each alone.
+func alone(t *testing.T, gap time.Duration, tokens int) (rows []int) {
 	s := withLongSteps(t, gap, nil)
 	for range 4 { // to learn
-		q := &Sequence{Prompt: prompt(4000), MaxTokens: 1, ReadOnly: true}
+		q := &Sequence{Prompt: prompt(tokens), MaxTokens: 1, ReadOnly: true}
 		if err := s.Add(q); err != nil {
 			t.Fatal(err)
 		}
@@ -51,15 +51,21 @@ func alone(t *testing.T, gap time.Duration) (rows []int) {
 	return rows
 }
 
-// A prompt that is alone has long steps of whole tiles, as far as they are expected to end within two gaps.
+// A prompt that is alone has long steps of whole tiles, as far as they are expected to end within two gaps, what is left in
+// one step, and no small one at its end where that takes longer.
 func TestAPromptAloneHasLongSteps(t *testing.T) {
 	for _, c := range []struct {
-		gap  float64
-		want []int
-	}{{0, []int{1536, 1536, 768, 160}}, {20, []int{1536, 1536, 768, 160}}, {10, []int{768, 768, 768, 768, 768, 160}},
-		{6, []int{416, 416, 416, 416, 416, 416, 416, 416, 416, 256}}} {
-		if got := alone(t, milli(c.gap)); !slices.Equal(got, c.want) {
-			t.Errorf("a gap of %v ms: steps of %v rows, wants %v", c.gap, got, c.want)
+		tokens int
+		gap    float64
+		want   []int
+	}{{4000, 0, []int{1536, 1536, 768, 160}}, {4000, 20, []int{1536, 1536, 512, 416}},
+		{4000, 10, []int{768, 768, 768, 768, 512, 416}}, {4000, 6, []int{416, 416, 416, 416, 416, 416, 416, 416, 416, 256}},
+		{2000, 0, []int{1536, 464}}, {2000, 20, []int{1536, 464}}, {2000, 10, []int{768, 768, 464}},
+		{1184, 20, []int{768, 416}}, {1100, 20, []int{768, 332}}, {832, 20, []int{416, 416}}, {800, 20, []int{416, 384}},
+		{768, 20, []int{768}}, {767, 20, []int{767}}, {500, 20, []int{500}}, {500, 6, []int{416, 84}},
+		{417, 20, []int{417}}, {416, 20, []int{416}}} {
+		if got := alone(t, milli(c.gap), c.tokens); !slices.Equal(got, c.want) {
+			t.Errorf("%d tokens, a gap of %v ms: steps of %v rows, wants %v", c.tokens, c.gap, got, c.want)
 		}
 	}
 }

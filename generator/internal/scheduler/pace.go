@@ -17,8 +17,9 @@ import "iter"
 // come in a row. It ends with the prompts that were there when it began. A name of a user takes part with prompts of
 // its own, so nobody else's tokens wait longer.
 //
-// A prompt that is alone, while nobody else runs or waits, has longer steps, which take less time a token. Whoever
-// comes meanwhile waits for the one that runs. So only as long a step is formed as is expected to end within a few gaps,
+// A prompt that is alone, while nobody else runs or waits, has longer steps, which take less time a token; at its end what
+// is left, if it is less than a long step and more than a chunk, is one step too. Whoever comes meanwhile waits for the one
+// that runs. So only as long a step is formed as is expected to end within a few gaps,
 // and when others run, the rest of the prompt has chunks like theirs. The prompts of a burst, and those that wait while
 // nobody runs, have long steps if these are expected to bring their first tokens sooner: the last ones come sooner, the
 // first ones later, since all that end in a step wait for its end. So the mean counts as much as the last.
@@ -216,10 +217,21 @@ func (s *Scheduler) alone(d demand) bool {
 }
 
 // longChunk returns how many rows the next step of a prompt that is alone has: those of the longest step that ends in
-// time; otherwise Chunk.
+// time, or all that is left if that is less than a long step; otherwise Chunk. Where less than a chunk would be left of the
+// prompt, a whole chunk is, if the prompt is expected to end sooner so: a row of a small step takes longer.
 func (s *Scheduler) longChunk(d demand) int {
-	for rows := range s.longSteps(d, aloneGaps*float64(s.Gap)) {
+	most := aloneGaps * float64(s.Gap)
+	for rows := range s.longSteps(d, most) {
+		if rest := d.tokens - rows; rest > 0 && rest < s.Chunk && rows < 2*s.Chunk {
+			first := max(s.Chunk, d.tokens-s.Chunk)
+			if s.costs.prompt(first, 0)+s.costs.prompt(d.tokens-first, 0) < s.costs.prompt(rows, 0)+s.costs.prompt(rest, 0) {
+				return first
+			}
+		}
 		return rows
+	}
+	if d.tokens <= s.LongChunk && s.endsWithin(d.tokens, d, most) {
+		return d.tokens
 	}
 	return s.Chunk
 }
@@ -230,13 +242,17 @@ func (s *Scheduler) longChunk(d demand) int {
 func (s *Scheduler) longSteps(d demand, most float64) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for rows := s.LongChunk; rows > s.Chunk; rows /= 2 {
-			cost := s.promptCost(rows, d)
-			ends := s.Gap == 0 || cost > 0 && cost <= most
-			if rows <= d.tokens && ends && !yield(rows) {
+			if rows <= d.tokens && s.endsWithin(rows, d, most) && !yield(rows) {
 				return
 			}
 		}
 	}
+}
+
+// endsWithin reports whether a step of so many rows is expected to end within so many nanoseconds.
+func (s *Scheduler) endsWithin(rows int, d demand, most float64) bool {
+	cost := s.promptCost(rows, d)
+	return s.Gap == 0 || cost > 0 && cost <= most
 }
 
 // note counts the time expected of a step that was formed: what prefill steps take since the last step in which running
