@@ -17,12 +17,12 @@ import "iter"
 // come in a row. It ends with the prompts that were there when it began. A name of a user takes part with prompts of
 // its own, so nobody else's tokens wait longer.
 //
-// A prompt that is alone, while nobody else runs or waits, has longer steps, which take less time a token; at its end what
-// is left, if it is less than a long step and more than a chunk, is one step too. Whoever comes meanwhile waits for the one
-// that runs. So only as long a step is formed as is expected to end within a few gaps,
-// and when others run, the rest of the prompt has chunks like theirs. The prompts of a burst, and those that wait while
-// nobody runs, have long steps if these are expected to bring their first tokens sooner: the last ones come sooner, the
-// first ones later, since all that end in a step wait for its end. So the mean counts as much as the last.
+// A prompt that is alone, while nobody else runs or waits, has longer steps, which take less time a token; what is left at
+// its end is one step too, if it is less than a long step and more than a chunk. Whoever comes meanwhile waits for the one
+// that runs. So only as long a step is formed as is expected to end within a few gaps, and when others run, the rest of the
+// prompt has chunks like theirs. The prompts of a burst, and those that wait while nobody runs, have long steps if these
+// are expected to bring their first tokens sooner: the last ones come sooner, the first ones later, since all that end in a
+// step wait for its end. So the mean counts as much as the last.
 
 // LeastBurst is the number of prompts that make a burst.
 const LeastBurst = 4
