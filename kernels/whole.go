@@ -15,9 +15,9 @@ const (
 	leastWhole = 640
 )
 
-// wholeSuits reports whether the kernels of whole output tiles are the faster ones for n rows: of many rows, and from three
-// token tiles of stream-K on, unless its slices are longer than an output tile, so that hardly any sums are exchanged
-// (notes/stream_k.md).
+// wholeSuits reports whether the kernels of whole output tiles are the faster ones for n rows, by measurement: of many
+// rows, and from three token tiles of stream-K on, but for products with more output tiles than slices, the gates of
+// large models (notes/stream_k.md).
 func (s sliceShape) wholeSuits(n int) bool {
 	if tune.StreamKTokens != 0 {
 		return tune.StreamKTokens == wholeTokens

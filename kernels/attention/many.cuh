@@ -314,7 +314,8 @@ template <int CHUNKS> struct AttendProducer : AttendMany<CHUNKS> {
 			if (lane == 0) s.units[n % QUEUE] = u;
 			if (!u.units) {
 				bring_ahead(a.ahead, blockIdx.x);
-				if (!waited || a.beside) pdl_wait(); // for the kernel beside this one: the next one waits for this one alone
+				// The next kernel waits for this one alone, so this one waits for those before, also for one beside it.
+				if (!waited || a.beside) pdl_wait();
 				return publish(u, n);
 			}
 			if (waited) publish(u, n);

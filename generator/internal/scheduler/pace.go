@@ -217,14 +217,14 @@ func (s *Scheduler) alone(d demand) bool {
 }
 
 // longChunk returns how many rows the next step of a prompt that is alone has: those of the longest step that ends in
-// time, or all that is left if that is less than a long step; otherwise Chunk. Where less than a chunk would be left of the
-// prompt, a whole chunk is, if the prompt is expected to end sooner so: a row of a small step takes longer.
+// time, or all that is left if that is less than a long step; otherwise Chunk. The shortest long step gives way to one that
+// leaves a chunk, in whole pages, if the prompt is expected to end sooner so: a row of a small step takes longer.
 func (s *Scheduler) longChunk(d demand) int {
 	most := aloneGaps * float64(s.Gap)
 	for rows := range s.longSteps(d, most) {
-		if rest := d.tokens - rows; rest > 0 && rest < s.Chunk && rows < 2*s.Chunk {
-			first := max(s.Chunk, d.tokens-s.Chunk)
-			if s.costs.prompt(first, 0)+s.costs.prompt(d.tokens-first, 0) < s.costs.prompt(rows, 0)+s.costs.prompt(rest, 0) {
+		if rows == s.shortestLong() {
+			before := pagesFor(max(0, d.tokens-s.Chunk), s.PageTokens) * s.PageTokens
+			if first := min(rows, max(s.Chunk, before)); s.inTwo(d.tokens, first) < s.inTwo(d.tokens, rows) {
 				return first
 			}
 		}
@@ -234,6 +234,19 @@ func (s *Scheduler) longChunk(d demand) int {
 		return d.tokens
 	}
 	return s.Chunk
+}
+
+// inTwo returns the time expected of so many prompt tokens in a step of the first ones and one of the others.
+func (s *Scheduler) inTwo(tokens, first int) float64 {
+	return s.costs.prompt(first, 0) + s.costs.prompt(tokens-first, 0)
+}
+
+// shortestLong returns the rows of the shortest long step; 0: there is none.
+func (o Options) shortestLong() (rows int) {
+	for long := o.LongChunk; long > o.Chunk; long /= 2 {
+		rows = long
+	}
+	return rows
 }
 
 // longSteps yields the rows of long steps, which are LongChunk, a half of it, a quarter and so on, of which the kernels
