@@ -37,11 +37,11 @@ func prefill(s *Scheduler, q *Sequence) (rows []int) {
 	return rows
 }
 
-// alone returns the rows of the steps of the last of several prompts of so many tokens, each alone.
-func alone(t *testing.T, gap time.Duration, tokens int) (rows []int) {
+// alone returns the rows of the steps of the last of several prompts of so many tokens, each alone, of a scope.
+func alone(t *testing.T, gap time.Duration, tokens int, scope string) (rows []int) {
 	s := withLongSteps(t, gap, nil)
 	for range 4 { // to learn
-		q := &Sequence{Prompt: prompt(tokens), MaxTokens: 1, ReadOnly: true}
+		q := &Sequence{Prompt: prompt(tokens), MaxTokens: 1, ReadOnly: true, Scope: scope}
 		if err := s.Add(q); err != nil {
 			t.Fatal(err)
 		}
@@ -65,8 +65,10 @@ func TestAPromptAloneHasLongSteps(t *testing.T) {
 		{930, 20, []int{528, 402}}, {833, 20, []int{432, 401}}, {832, 20, []int{416, 416}}, {800, 20, []int{416, 384}},
 		{768, 20, []int{768}}, {767, 20, []int{767}}, {500, 20, []int{500}}, {500, 6, []int{416, 84}},
 		{417, 20, []int{417}}, {416, 20, []int{416}}} {
-		if got := alone(t, milli(c.gap), c.tokens); !slices.Equal(got, c.want) {
-			t.Errorf("%d tokens, a gap of %v ms: steps of %v rows, wants %v", c.tokens, c.gap, got, c.want)
+		for _, scope := range []string{"", "a"} { // with one, steps end with whole pages
+			if got := alone(t, milli(c.gap), c.tokens, scope); !slices.Equal(got, c.want) {
+				t.Errorf("%d tokens, a gap of %v ms, scope %q: steps of %v rows, wants %v", c.tokens, c.gap, scope, got, c.want)
+			}
 		}
 	}
 }
