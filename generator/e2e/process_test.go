@@ -253,6 +253,14 @@ func entriesOf(pid int, folder string) (int, error) {
 func (g *generator) goroutines() int {
 	g.t.Helper()
 	g.eventually("the weights have been read again, in the background", func() bool { return g.status().Identity != "" })
+	descriptors, same := -1, 0
+	g.eventually("the connection that asked for the status has ended", func() bool { // it has several goroutines
+		if n := g.entries("fd"); n != descriptors {
+			descriptors, same = n, 0
+		}
+		same++
+		return same == 20
+	})
 	g.signal(syscall.SIGQUIT)
 	g.wantExit(2)
 	n := 0
