@@ -80,7 +80,7 @@ func launchStreamK[T any](q *cuda.Queue, p productLaunch, kind string, args T) e
 	}
 	shape := sliceShapeOf(p.units*p.tiles, int(p.in.cols), true)
 	if shape.wholeSuits(int(p.in.n)) {
-		return launchWhole(q, p, kind, r, args)
+		return launchWhole(q, p, shape, kind, r, args)
 	}
 	v := shape.variant(int(p.in.n))
 	return launchSlices(q, p, v, unitRun{p.weights[0].DType, 0, p.units}, r, args)

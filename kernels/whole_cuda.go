@@ -7,10 +7,9 @@ import (
 	"reel.internal/reel/kernels/internal/tune"
 )
 
-// launchWhole launches the kernel of whole output tiles for all of p's units over rounded rows.
-func launchWhole[T any](q *cuda.Queue, p productLaunch, kind string, r roundedInput, args T) error {
+// launchWhole launches the kernel of whole output tiles for all of p's units, whose slices have a shape, over rounded rows.
+func launchWhole[T any](q *cuda.Queue, p productLaunch, shape sliceShape, kind string, r roundedInput, args T) error {
 	n := int(p.in.n)
-	shape := sliceShapeOf(p.units*p.tiles, int(p.in.cols), true)
 	plan := shape.args(wholeTiles(n, shape.tiles, q.SMs()))
 	plan.endUnit = int32(p.units)
 	g := cuda.Grid{X: wholeGrid(q.SMs(), shape.tiles, int(plan.tokenTiles)), Y: 1, Cluster: 2, Threads: wholeThreads,

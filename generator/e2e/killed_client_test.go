@@ -69,8 +69,8 @@ func TestKilledClients(t *testing.T) {
 
 	g := afterKilledClients(t)
 	before := untouched.goroutines()
-	// Of the connection that asked for the status two may be left. The runtime may have goroutines of its own for a moment,
-	// as after a collection. A look ends the generator, so the next one is at another.
+	// Two goroutines of the connection that asked for the status may be left. The runtime may have some of its own for a
+	// moment, as after a collection. A look ends the generator, so the next one is at another.
 	for look := 1; g.goroutines() > before+2; look++ {
 		if look == 3 {
 			t.Fatalf("each of %d generators has more than %d goroutines and two, as after one killed client: %s", look,

@@ -19,7 +19,7 @@ func gathering(t *testing.T, most time.Duration) *testEngine {
 	return b
 }
 
-// prompt submits a request with a prompt of so many tokens, which asks for one token.
+// prompt submits a request for one token, with a prompt of so many.
 func (b *testEngine) prompt(tokens int) *sink {
 	b.t.Helper()
 	s := newSink()

@@ -57,8 +57,9 @@ func (p Profile) On(major, minor int) Profile {
 }
 
 // GPUProfile is the profile of a GPU. A chunk is two token tiles of the products of prompts on Hopper
-// (kernels/gemm/stream_k.cuh), which share their reads of a weight: 416 rows take 8.8 ms on an H100, where 512
-// took 14.6 in three tiles, and take 13 in whole output tiles. Context and kernels took 526 MiB on an H200; Overhead is above that. A generator that starts measures its own.
+// (kernels/gemm/stream_k.cuh), which share their reads of a weight: 416 rows took 8.8 ms on an H100 when
+// 512, three tiles, took 14.6; in whole output tiles these take 13. Context and kernels took 526 MiB on an H200; Overhead is
+// above that. A generator that starts measures its own.
 var GPUProfile = Profile{
 	kind: "cuda", minBatch: 64, maxBatch: 256, chunk: 416, gap: 20 * time.Millisecond,
 	graphMemory: 1 << 30, kvType: kernels.BF16, Packed: true,

@@ -37,7 +37,7 @@ func prefill(s *Scheduler, q *Sequence) (rows []int) {
 	return rows
 }
 
-// alone returns the rows of the steps of the last of several prompts of so many tokens, each alone, of a scope.
+// alone runs several prompts of so many tokens one after another, of a scope, and returns the rows of the last one's steps.
 func alone(t *testing.T, gap time.Duration, tokens int, scope string) (rows []int) {
 	s := withLongSteps(t, gap, nil)
 	for range 4 { // to learn
@@ -51,8 +51,8 @@ func alone(t *testing.T, gap time.Duration, tokens int, scope string) (rows []in
 	return rows
 }
 
-// A prompt that is alone has long steps of whole tiles, as far as they are expected to end within two gaps, what is left in
-// one step, and no small one at its end where that takes longer.
+// A prompt that is alone has long steps of whole tiles, if they are expected to end within two gaps. What is left of it is
+// one step. It has no small last step where that takes longer.
 func TestAPromptAloneHasLongSteps(t *testing.T) {
 	for _, c := range []struct {
 		tokens int

@@ -17,9 +17,9 @@ import "iter"
 // come in a row. It ends with the prompts that were there when it began. A name of a user takes part with prompts of
 // its own, so nobody else's tokens wait longer.
 //
-// A prompt that is alone, while nobody else runs or waits, has longer steps, which take less time a token; what is left at
-// its end is one step too, if it is less than a long step and more than a chunk. Whoever comes meanwhile waits for the one
-// that runs. So only as long a step is formed as is expected to end within a few gaps, and when others run, the rest of the
+// A prompt that is alone, while nobody else runs or waits, has longer steps, which take less time a token. What is left at
+// its end, if it is more than a chunk and less than a long step, is one step too. Whoever comes meanwhile waits for the step
+// that runs. So a step is only as long as is expected to end within a few gaps, and when others run, the rest of the
 // prompt has chunks like theirs. The prompts of a burst, and those that wait while nobody runs, have long steps if these
 // are expected to bring their first tokens sooner: the last ones come sooner, the first ones later, since all that end in a
 // step wait for its end. So the mean counts as much as the last.
@@ -167,7 +167,8 @@ func (s *Scheduler) mixedChunk(d demand, n, most int) int {
 	return evenly(d.tokens, fitting(most, longest, func(rows int) float64 { return s.costs.mix(n, rows, s.beforeNext(rows, d)) }))
 }
 
-// fitting returns rows, or the most whole grains below whose cost is at most longest. One grain always fits.
+// fitting returns rows if their cost is at most longest, otherwise the largest smaller number of whole grains of which that
+// is so, or one grain.
 func fitting(rows int, longest float64, cost func(rows int) float64) int {
 	for ; rows > grain && cost(rows) > longest; rows = grain * (grains(rows) - 1) {
 	}
@@ -216,17 +217,18 @@ func (s *Scheduler) alone(d demand) bool {
 	return d.tokens > s.Chunk && s.Running() == 1 && s.root.queued == 0
 }
 
-// longChunk returns how many rows the next step of a prompt that is alone has: those of the longest step that ends in
-// time, or all that is left if that is less than a long step; otherwise Chunk. The shortest long step gives way to one that
-// leaves a chunk, in whole pages, if the prompt is expected to end sooner so: a row of a small step takes longer.
+// longChunk returns how many rows the next step of a prompt that is alone has. It is the longest long step that ends in
+// time. If less than a long step is left, it is all of that. Otherwise it is Chunk. A small last step takes more time a row:
+// so before one, the shortest long step becomes shorter and leaves a whole chunk, if the prompt is expected to end sooner.
 func (s *Scheduler) longChunk(d demand) int {
 	most := aloneGaps * float64(s.Gap)
 	for rows := range s.longSteps(d, most) {
-		if rows == s.shortestLong() {
-			before := pagesFor(max(0, d.tokens-s.Chunk), s.PageTokens) * s.PageTokens
-			if first := min(rows, max(s.Chunk, before)); s.inTwo(d.tokens, first) < s.inTwo(d.tokens, rows) {
-				return first
-			}
+		if rows/2 > s.Chunk {
+			return rows
+		}
+		before := pagesFor(d.tokens-s.Chunk, s.PageTokens) * s.PageTokens // then Chunk is left
+		if first := min(rows, max(s.Chunk, before)); s.inTwo(d.tokens, first) < s.inTwo(d.tokens, rows) {
+			return first
 		}
 		return rows
 	}
@@ -236,17 +238,9 @@ func (s *Scheduler) longChunk(d demand) int {
 	return s.Chunk
 }
 
-// inTwo returns the time expected of so many prompt tokens in a step of the first ones and one of the others.
+// inTwo returns the time expected of a prompt of so many tokens in two steps, the first of which has `first` rows.
 func (s *Scheduler) inTwo(tokens, first int) float64 {
 	return s.costs.prompt(first, 0) + s.costs.prompt(tokens-first, 0)
-}
-
-// shortestLong returns the rows of the shortest long step; 0: there is none.
-func (o Options) shortestLong() (rows int) {
-	for long := o.LongChunk; long > o.Chunk; long /= 2 {
-		rows = long
-	}
-	return rows
 }
 
 // longSteps yields the rows of long steps, which are LongChunk, a half of it, a quarter and so on, of which the kernels
@@ -262,7 +256,8 @@ func (s *Scheduler) longSteps(d demand, most float64) iter.Seq[int] {
 	}
 }
 
-// endsWithin reports whether a step of so many rows is expected to end within so many nanoseconds.
+// endsWithin reports whether the next step is expected to take at most so many nanoseconds, if it has so many rows. Without
+// a gap any does.
 func (s *Scheduler) endsWithin(rows int, d demand, most float64) bool {
 	cost := s.promptCost(rows, d)
 	return s.Gap == 0 || cost > 0 && cost <= most
