@@ -88,7 +88,8 @@ func afterKilledClients(t *testing.T) *generator {
 	g.quiet()
 	descriptors, threads := g.entries("fd"), g.entries("task")
 	inParallel(scaled(980, 16), g.vanish)
-	for range scaled(20, 2) {
+	killed := scaled(20, 2)
+	for range killed {
 		g.killed()
 	}
 	g.quiet()
@@ -97,8 +98,11 @@ func afterKilledClients(t *testing.T) *generator {
 		t.Errorf("%d threads, %d before", n, threads)
 	}
 	s := g.status()
-	if want := uint64(scaled(64+980+20, 4+16+2)); s.Requests.Cancelled != want || s.Requests.Failed != 0 {
-		t.Errorf("%+v, want %d cancelled", s.Requests, want)
+	// A machine that stalls may end a completion before its client, which has not read all of it, is killed.
+	vanished, r := uint64(scaled(64+980, 4+16)), s.Requests
+	if want := vanished + uint64(killed); r.Cancelled < vanished || r.Cancelled > want || r.Cancelled+r.Finished < want ||
+		r.Failed != 0 {
+		t.Errorf("%+v, want %d cancelled, of which at most %d came to their end", r, want, killed)
 	}
 	g.works()
 	g.quiet()

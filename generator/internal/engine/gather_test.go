@@ -19,7 +19,7 @@ func gathering(t *testing.T, most time.Duration) *testEngine {
 	return b
 }
 
-// prompt submits a request for one token, with a prompt of so many.
+// prompt submits a request that asks for one token. Its prompt has so many tokens.
 func (b *testEngine) prompt(tokens int) *sink {
 	b.t.Helper()
 	s := newSink()

@@ -70,7 +70,7 @@ func (a alone) answer(q Request) []Token {
 
 // families are models whose passes differ: all rows seen or a window, RoPE in qkv or in attend, in some layers and of a
 // part of each head, quantised weights; and all that OLMo, Granite and Gemma have beside that, in one model; experts;
-// pages of latents.
+// pages of latents; and pages whose layers differ.
 func families() map[string]model.Config {
 	llama, window, qwen2, qwen3, smol := nanoConfig(), nanoConfig(), nanoConfig(), nanoConfig(), nanoConfig()
 	window.Layers, window.Heads, window.Windows = 2, 2, []int{7, 0}
@@ -86,7 +86,28 @@ func families() map[string]model.Config {
 	branches.InnerDivisor = 8
 	return map[string]model.Config{"llama": llama, "window": window, "qwen2": qwen2, "qwen3": qwen3,
 		"smollm3": smol, "quantised": quantisedConfig(), "branches": branches, "experts": expertsConfig(),
-		"latent": latentConfig()}
+		"latent": latentConfig(), "gemma4": gemma4Config()}
+}
+
+// gemma4Config has all that Gemma 4 has beside other families, in one model: layers of two widths of heads, some of which
+// use the keys and values of others, experts beside the feed-forward, and embeddings of layers.
+func gemma4Config() model.Config {
+	c := wideConfig()
+	c.SharedKV, c.PerLayer = &model.SharedKV{Layers: 2, Inner: 8}, 4
+	c.Experts = &model.Experts{Count: 8, Used: 2, Inner: 8, Shared: 8, Normalise: true, Beside: true}
+	return c
+}
+
+// wideConfig has layers of two widths of heads.
+func wideConfig() model.Config {
+	c := nanoConfig()
+	c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.Windows = 4, 2, 2, 4, []int{7, 0, 7, 0}
+	c.Wide = &model.Wide{Layers: []bool{false, true, false, true}, HeadDim: 8, KVHeads: 1, KeysAreValues: true}
+	c.LocalTheta, c.Local = 100, []bool{true, false, true, false}
+	c.RoPE = model.RoPEScaling{Kind: model.ProportionalRoPE, Factor: 1, Fraction: 0.25}
+	c.HeadNorms, c.ValueNorms, c.NormsAfter, c.LayerScales, c.AttentionScale = true, true, true, true, 1
+	c.StreamDivisor, c.InnerDivisor, c.LogitsCap, c.Activation = 4, 8, 20, kernels.GELUTanh
+	return c
 }
 
 // events counts what happened in engines.

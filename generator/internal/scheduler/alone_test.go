@@ -37,7 +37,8 @@ func prefill(s *Scheduler, q *Sequence) (rows []int) {
 	return rows
 }
 
-// alone runs several prompts of so many tokens one after another, of a scope, and returns the rows of the last one's steps.
+// alone runs four prompts of one scope and of so many tokens each, one after another. It returns the rows of each step of
+// the last one.
 func alone(t *testing.T, gap time.Duration, tokens int, scope string) (rows []int) {
 	s := withLongSteps(t, gap, nil)
 	for range 4 { // to learn

@@ -238,7 +238,7 @@ func (s *Scheduler) longChunk(d demand) int {
 	return s.Chunk
 }
 
-// inTwo returns the time expected of a prompt of so many tokens in two steps, the first of which has `first` rows.
+// inTwo returns how long a prompt of so many tokens is expected to take in two steps, of which one has `first` rows.
 func (s *Scheduler) inTwo(tokens, first int) float64 {
 	return s.costs.prompt(first, 0) + s.costs.prompt(tokens-first, 0)
 }
@@ -256,8 +256,8 @@ func (s *Scheduler) longSteps(d demand, most float64) iter.Seq[int] {
 	}
 }
 
-// endsWithin reports whether the next step is expected to take at most so many nanoseconds, if it has so many rows. Without
-// a gap any does.
+// endsWithin reports whether the next step, if it has so many rows, is expected to take at most `most` nanoseconds. Without
+// a gap the answer is always yes.
 func (s *Scheduler) endsWithin(rows int, d demand, most float64) bool {
 	cost := s.promptCost(rows, d)
 	return s.Gap == 0 || cost > 0 && cost <= most
