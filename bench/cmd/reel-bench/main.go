@@ -15,6 +15,7 @@ import (
 
 	"reel.internal/reel/bench"
 	"reel.internal/reel/client"
+	"reel.internal/reel/flagerror"
 	"reel.internal/reel/protocol"
 )
 
@@ -49,7 +50,7 @@ func command() *cobra.Command {
 		Args: noWords,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, flagerror.Plain(err)) })
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(latencyCommand(), throughputCommand(), goodputCommand(), workloadCommand(), arrivalsCommand(), chatCommand(),
 		speculateCommand(), startupCommand(), rollCommand(), opsCommand(), compareCommand(), showCommand(), limitsCommand(), reportCommand())

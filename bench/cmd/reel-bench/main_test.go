@@ -160,6 +160,8 @@ func TestExitCodes(t *testing.T) {
 		{64, "the context holds 100", []string{"latency", "--socket", socket, "--prompts", "10,400"}},
 		{64, "at least 1 run", []string{"latency", "--socket", socket, "--runs", "0"}},
 		{64, "unknown flag", []string{"latency", "--bogus"}},
+		{64, `"--prompts" flag: want whole numbers with commas between them, and "a" is none`,
+			[]string{"latency", "--prompts", "a"}},
 		{64, "no words", []string{"latency", "word"}},
 		{64, "no words", []string{"latecy"}},
 		{64, "a plot is .svg or .png",
