@@ -246,12 +246,12 @@ func as[T any](reply any) (T, error) {
 // write sends one message. Just before, it calls register with c.mu held, to record
 // where the answer goes.
 func (c *Client) write(message any, register func()) error {
-	frame, err := encode(message)
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	frame, err := encode(message) // of those that wait here none has its frame in memory
 	if err != nil {
 		return err
 	}
-	c.sending.Lock()
-	defer c.sending.Unlock()
 	c.mu.Lock()
 	cause := c.cause
 	if cause == nil {

@@ -149,9 +149,9 @@ func (q *anthropicRequest) check() error {
 		return badField("response_format", "this API names it output_config.format")
 	case len(q.Stop) > 0:
 		return badField("stop", "this API names it stop_sequences")
-	case !slices.Contains(unused, string(q.Container)):
+	case !absent(q.Container):
 		return unsupported("container")
-	case !slices.Contains(unused, string(q.MCPServers)):
+	case !absent(q.MCPServers):
 		return unsupported("mcp_servers")
 	}
 	return q.refused.check()

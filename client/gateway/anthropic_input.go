@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"reel.internal/reel/client"
@@ -41,14 +42,17 @@ type anthropicBlock struct {
 }
 
 // anthropicResult is what a tool gave: a text, null, or a list of blocks that are texts.
-type anthropicResult string
+type anthropicResult struct {
+	text   string
+	object bool // of a block of a kind that is refused
+}
 
 // UnmarshalJSON joins the texts of blocks. Other blocks are refused.
 func (c *anthropicResult) UnmarshalJSON(text []byte) (err error) {
-	if text[0] == '{' {
-		return nil // of a block of a kind that is refused
+	if c.object = text[0] == '{'; c.object {
+		return nil
 	}
-	*(*string)(c), err = joined(text, "messages", "text")
+	c.text, err = joined(text, "messages", "text")
 	return err
 }
 
@@ -79,6 +83,9 @@ func (q *anthropicRequest) messages() ([]client.Message, error) {
 		return nil, badField("messages", "want at least one message")
 	}
 	for i, m := range q.Messages {
+		if len(m.Content) == 0 && !slices.Contains(anthropicRoles, m.Role) {
+			return nil, badRole(fmt.Sprintf("messages[%d]", i))
+		}
 		for k := range m.Content {
 			if err := m.Content[k].addTo(&c, m.Role, fmt.Sprintf("messages[%d].content[%d]", i, k)); err != nil {
 				return nil, err
@@ -110,6 +117,9 @@ func (b *anthropicBlock) addTo(c *conversation, role, field string) error {
 	case "system text":
 		c.system(b.Text)
 	case "user tool_result":
+		if b.Content.object {
+			return badField(field+".content", "want a text or a list of blocks")
+		}
 		c.result(b.ToolUseID, b.result())
 	case "assistant text":
 		c.say(b.Text)
@@ -125,17 +135,25 @@ func (b *anthropicBlock) addTo(c *conversation, role, field string) error {
 
 // refuse returns the error of a block or role that has no meaning.
 func (b *anthropicBlock) refuse(role, field string) error {
-	if role != "user" && role != "assistant" && role != "system" {
+	if !slices.Contains(anthropicRoles, role) {
 		message, _, _ := strings.Cut(field, ".")
-		return badField(message+".role", "want user, assistant or system")
+		return badRole(message)
 	}
 	return badBlock(field, b.Type)
+}
+
+// anthropicRoles are the roles of messages.
+var anthropicRoles = []string{"user", "assistant", "system"}
+
+// badRole refuses the role of a message.
+func badRole(message string) error {
+	return badField(message+".role", "want user, assistant or system")
 }
 
 // result returns what a tool gave. Templates know no field for errors.
 func (b *anthropicBlock) result() string {
 	if b.IsError {
-		return "Error: " + string(b.Content)
+		return "Error: " + b.Content.text
 	}
-	return string(b.Content)
+	return b.Content.text
 }

@@ -25,6 +25,11 @@ func newBackends(o Options) (*backends, error) {
 	for name, model := range o.Aliases {
 		b.aliases[untagged(name)] = untagged(model)
 	}
+	for name, to := range b.aliases {
+		if of, is := b.aliases[to]; is && of != to {
+			return nil, fmt.Errorf("%w: --alias %s=%s: %s is an alias too: name its model", ErrConfig, name, to, to)
+		}
+	}
 	waits := newShares(int64(o.Queue))
 	shared := newRoom(o, func() []*group { return b.list })
 	sockets := map[string]bool{}
@@ -82,6 +87,21 @@ func (b *backends) models(ctx context.Context) []model {
 		}
 	}
 	return list
+}
+
+// listed returns the names of the models, and behind them the aliases of these: clients choose among what is listed.
+func (b *backends) listed(ctx context.Context) (names []string) {
+	list := b.models(ctx)
+	for _, m := range list {
+		names = append(names, m.name)
+	}
+	for _, alias := range slices.Sorted(maps.Keys(b.aliases)) {
+		_, serves := pick(list, b.aliases[alias])
+		if _, own := pick(list, alias); serves && !own {
+			names = append(names, alias)
+		}
+	}
+	return names
 }
 
 // find returns the model that look does, for a request for tokens: to learn their names, it wakes generators that sleep

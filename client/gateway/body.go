@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 
 	"reel.internal/reel/protocol"
@@ -30,6 +31,12 @@ var errBodies = &apiError{status: http.StatusTooManyRequests, code: "too_many_by
 // body is counted until release is called.
 func (g *Gateway) readJSON(w http.ResponseWriter, r *http.Request, value any) (release func(), err error) {
 	size := r.ContentLength
+	if size > maxBody && strings.EqualFold(r.Header.Get("Expect"), "100-continue") {
+		// The client waits with the body until a read asks for it. Another one is writing it, and might lose the
+		// answer if its body stayed unread.
+		w.Header().Set("Connection", "close")
+		return func() {}, unread(&http.MaxBytesError{Limit: maxBody})
+	}
 	if size < 0 || size > maxBody {
 		size = maxBody
 	}
@@ -86,22 +93,28 @@ func unread(err error) error {
 		return refuse(http.StatusRequestEntityTooLarge, "request_too_large",
 			fmt.Sprintf("the request has more than %d bytes", large.Limit))
 	}
+	if errors.Is(err, os.ErrDeadlineExceeded) { // its words name addresses, or a path of this machine
+		return refuse(http.StatusRequestTimeout, "request_timeout", "the request's body did not arrive in time")
+	}
 	return refuse(http.StatusBadRequest, "unread_body", "the request's body did not arrive as a whole: "+err.Error())
 }
 
-// decode decodes one JSON value.
+// decode decodes one JSON value. It refuses a name that comes twice in an object: which one is meant, nobody knows.
 func decode(text []byte, value any) error {
 	err := json.Unmarshal(text, value)
 	var wrong *json.UnmarshalTypeError
 	var own *apiError
 	switch {
 	case err == nil:
+		if where, is := repeatedName(text); is {
+			return badField(where, "it comes twice in one object (leave one out)")
+		}
 		return nil
 	case errors.As(err, &own):
 		return own
 	case errors.As(err, &wrong) && wrong.Field != "":
 		name := wrong.Field
-		for _, of := range []string{"fields.", "toolFields."} { // Go names the struct in which the field is
+		for _, of := range []string{"anthropicRequest.", "fields.", "toolFields."} { // Go names the struct in which the field is
 			name = strings.TrimPrefix(name, of)
 		}
 		return &apiError{status: http.StatusBadRequest, code: "invalid_type", param: name,

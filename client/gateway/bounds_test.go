@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net"
@@ -67,6 +68,28 @@ func TestBodiesAreBounded(t *testing.T) {
 	s.bodies.give("somebody", maxBody)
 	if used := s.bodies.used; used != 0 {
 		t.Errorf("%d bytes are still counted", used)
+	}
+}
+
+// TestLargeBodiesAreNotAskedFor: a client that waits for leave to send a body too large gets the error in place of the
+// leave.
+func TestLargeBodiesAreNotAskedFor(t *testing.T) {
+	s := serveFake(t, fakegen.Script{Chat: true})
+	for size, want := range map[int]string{maxBody + 1: "HTTP/1.1 413 ", maxBody: "HTTP/1.1 100 Continue\r\n"} {
+		for _, path := range []string{"/v1/chat/completions", "/v1/embeddings", "/api/chat"} {
+			conn, err := net.Dial("tcp", s.Addresses()[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nExpect: 100-Continue\r\nContent-Length: %d\r\n\r\n",
+				path, size)
+			_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+			line, err := bufio.NewReader(conn).ReadString('\n')
+			if err != nil || !strings.HasPrefix(line, want) {
+				t.Errorf("%s of %d bytes: %q, %v", path, size, line, err)
+			}
+			_ = conn.Close()
+		}
 	}
 }
 

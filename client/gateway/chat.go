@@ -94,7 +94,7 @@ func (m *chatMessage) message() client.Message {
 	}
 	for _, call := range m.ToolCalls {
 		to.ToolCalls = append(to.ToolCalls, client.ToolCall{
-			ID: call.ID, Name: call.Function.Name, Arguments: call.Function.Arguments})
+			ID: call.ID, Name: call.Function.Name, Arguments: cmp.Or(call.Function.Arguments, "{}")})
 	}
 	return to
 }

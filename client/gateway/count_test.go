@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"reel.internal/reel/client/internal/fakegen"
@@ -39,6 +40,10 @@ func TestCountTokens(t *testing.T) {
 		if status, answer := s.post(path, body); status != http.StatusBadRequest {
 			t.Errorf("%s: %d %s", path, status, answer)
 		}
+	}
+	wrong := `{"messages":[{"role":"user","content":"hi"}],"temperature":"hot"}`
+	if _, answer := s.post("/v1/messages/count_tokens", wrong); !strings.Contains(answer, `"message":"temperature: `) {
+		t.Errorf("a field of another type: %s", answer)
 	}
 	s = serveFake(t, fakegen.Script{Chat: true, Long: 1})
 	for path, body := range map[string]string{

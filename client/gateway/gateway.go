@@ -25,7 +25,7 @@ type Options struct {
 	// AllowOrigins are the origins, such as https://app.example, whose pages may ask.
 	AllowOrigins []string
 	Aliases      map[string]string // further names of models
-	HealthListen []string          // addresses that serve /health, /ready and /metrics to everybody
+	HealthListen []string          // addresses that serve /health, /ready and /metrics without a key
 	OpenLoopback bool              // without Keys, take loopback connections of every user
 	Ping         time.Duration     // between two signs of life in a silent stream; 0: 30 s
 	Drain        time.Duration     // for running requests at the end; 0: 30 s

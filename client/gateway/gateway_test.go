@@ -149,23 +149,29 @@ func parsed(t testing.TB, body string) (value map[string]any) {
 	return value
 }
 
-// TestModels: the models are those of the generators, by their names or those of the settings.
+// TestModels: the models are those of the generators, by their names or those of the settings. Aliases of them are
+// listed too, behind them.
 func TestModels(t *testing.T) {
 	_, one := fake(t, fakegen.Script{Model: "one"})
 	_, two := fake(t, fakegen.Script{Model: "two"})
 	s := serve(t, Options{Generators: []Generator{{Socket: one}, {Name: "second", Socket: two}},
-		Aliases: map[string]string{"gpt-4o": "one", "tagged:latest": "one:latest"}})
+		Aliases: map[string]string{"gpt-4o": "one", "tagged:latest": "one:latest", "lost": "nowhere",
+			"second": "second"}})
 	status, body := s.get("/v1/models")
 	var names []string
 	for _, m := range parsed(t, body)["data"].([]any) {
-		names = append(names, m.(map[string]any)["id"].(string))
+		one := m.(map[string]any)
+		names = append(names, one["id"].(string))
+		if one["object"] != "model" || one["owned_by"] != "reel" || one["created"].(float64) < 1 {
+			t.Errorf("%v", one)
+		}
 	}
-	if status != 200 || strings.Join(names, " ") != "one second" {
+	if status != 200 || strings.Join(names, " ") != "one second gpt-4o tagged" {
 		t.Errorf("%d %s", status, body)
 	}
 	for name, want := range map[string]string{
-		"one": "one", "one:latest": "one", "second": "second", "gpt-4o": "one", "tagged": "one",
-		"tagged:latest": "one", "two": "", "One": "",
+		"one": "one", "one:latest": "one", "second": "second", "gpt-4o": "gpt-4o", "tagged": "tagged",
+		"tagged:latest": "tagged", "two": "", "One": "", "lost": "",
 	} {
 		status, body := s.get("/v1/models/" + name)
 		if want == "" {

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -116,6 +117,28 @@ func TestForeignOrigins(t *testing.T) {
 	}
 }
 
+// TestNamesInOtherLetters: names and origins have the letters A to Z in either case, and no letter beside them counts
+// as one.
+func TestNamesInOtherLetters(t *testing.T) {
+	h, err := newHosts(Options{AllowHosts: []string{"kiosk.example"}, AllowOrigins: []string{"https://Kiosk.example"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"kiosk.example": true, "KIOSK.Example": true, "k\u0130osk.example": false,
+		"\u212aiosk.example": false, "kio\u017fk.example": false, "kiosk.example\xff": false} {
+		r := &http.Request{Host: name, Header: http.Header{}}
+		if got := h.allowsHost(r); got != want {
+			t.Errorf("the host %q: %t", name, got)
+		}
+		r.Host = "kiosk.example:80"
+		for origin, own := range map[string]bool{"https://" + name: false, "HTTP://" + name + ":80": true} {
+			if r.Header["Origin"] = []string{origin}; h.allowsOrigin(r) != want {
+				t.Errorf("the origin %q, the page's own %t: %t", origin, own, !want)
+			}
+		}
+	}
+}
+
 // TestCORS: a browser learns which pages may read answers; a preflight needs no key.
 func TestCORS(t *testing.T) {
 	keys, _ := parseKeys("0123456789abcdef")
@@ -145,6 +168,14 @@ func TestCORS(t *testing.T) {
 	if refused := ask("https://evil.example"); refused.StatusCode != http.StatusForbidden ||
 		refused.Header.Get("Access-Control-Allow-Origin") != "" {
 		t.Errorf("a foreign origin: %d %v", refused.StatusCode, refused.Header)
+	}
+	answer, err := http.DefaultClient.Do(s.request("GET", "/", "", "Origin", "https://app.example"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = answer.Body.Close()
+	if got := answer.Header.Values("Vary"); !slices.Contains(got, "Origin") || !slices.Contains(got, "Accept") {
+		t.Errorf("the page varies by %q", got)
 	}
 }
 
@@ -248,11 +279,28 @@ func TestKeyFiles(t *testing.T) {
 	}
 }
 
+// TestAliases: an alias stands for a model, and not for another alias.
+func TestAliases(t *testing.T) {
+	for _, c := range []struct {
+		aliases map[string]string
+		ok      bool
+	}{{map[string]string{"a": "m", "b": "m", "m:latest": "m"}, true}, {map[string]string{"a": "m", "b": "a"}, false},
+		{map[string]string{"a": "b:latest", "b": "m"}, false}} {
+		g, err := New(Options{Listen: []string{"127.0.0.1:0"}, Aliases: c.aliases})
+		if c.ok && err != nil || !c.ok && (!errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "--alias")) {
+			t.Errorf("%v: %v", c.aliases, err)
+		}
+		if err == nil {
+			g.closeListeners()
+		}
+	}
+}
+
 // TestAddressesThatWantAKey: without a key the gateway refuses addresses that other machines reach.
 func TestAddressesThatWantAKey(t *testing.T) {
 	for address, ok := range map[string]bool{
 		"0.0.0.0:0": false, ":0": false, "[::]:0": false, "127.0.0.1:0": true, "localhost:0": true,
-		"nonsense": false, "unix:relative": false,
+		"nonsense": false, "unix:relative": false, "127.0.0.1:99999": false, "127.0.0.1:nonsense": false,
 	} {
 		g, err := New(Options{Listen: []string{address}})
 		if ok && err != nil || !ok && !errors.Is(err, ErrConfig) {
@@ -328,6 +376,10 @@ func TestTLS(t *testing.T) {
 	}
 	if _, err := New(Options{Listen: []string{"127.0.0.1:0"}, TLSCert: cert}); !errors.Is(err, ErrConfig) {
 		t.Errorf("a certificate without a key: %v", err)
+	}
+	if _, err := New(Options{Listen: []string{"127.0.0.1:0"}, TLSKey: key}); !errors.Is(err, ErrConfig) ||
+		!strings.Contains(err.Error(), "give both") {
+		t.Errorf("a key without a certificate: %v", err)
 	}
 }
 

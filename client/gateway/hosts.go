@@ -29,7 +29,7 @@ func newHosts(o Options) (hosts, error) {
 	for _, address := range append(o.Listen[:len(o.Listen):len(o.Listen)], o.HealthListen...) {
 		host, _, err := net.SplitHostPort(address)
 		if at, _ := netip.ParseAddr(host); err == nil && host != "" && !at.IsUnspecified() {
-			h.names = append(h.names, strings.ToLower(host))
+			h.names = append(h.names, lower(host))
 		}
 	}
 	for _, origin := range o.AllowOrigins {
@@ -37,7 +37,7 @@ func newHosts(o Options) (hosts, error) {
 		if err != nil || u.Host == "" || u.Scheme+"://"+u.Host != origin {
 			return h, fmt.Errorf("%w: --allow-origin %q: want an origin such as https://app.example", ErrConfig, origin)
 		}
-		h.origins = append(h.origins, strings.ToLower(origin))
+		h.origins = append(h.origins, lower(origin))
 	}
 	return h, nil
 }
@@ -47,7 +47,19 @@ func hostname(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
-	return strings.ToLower(strings.Trim(strings.TrimSuffix(host, "."), "[]"))
+	return lower(strings.Trim(strings.TrimSuffix(host, "."), "[]"))
+}
+
+// lower returns a name with small letters for A to Z. Unicode has others that it takes for the same as i, k or s, and with
+// them a name is another one.
+func lower(name string) string {
+	text := []byte(name)
+	for i, c := range text {
+		if 'A' <= c && c <= 'Z' {
+			text[i] += 'a' - 'A'
+		}
+	}
+	return string(text)
 }
 
 // allowsHost reports whether a request's Host names this gateway. The address to which the
@@ -81,12 +93,12 @@ func (h hosts) allowsOrigin(r *http.Request) bool {
 
 // allowedElsewhere reports whether the settings allow an origin.
 func (h hosts) allowedElsewhere(origin string) bool {
-	return slices.Contains(h.origins, strings.ToLower(origin))
+	return slices.Contains(h.origins, lower(origin))
 }
 
 // own reports whether an origin is the page at the address to which a request came. One at another name
 // of the gateway is not, whatever its port: on [::1] another user may serve it.
 func own(r *http.Request, origin string) bool {
-	scheme, host, _ := strings.Cut(strings.ToLower(origin), "://")
-	return (scheme == "http" || scheme == "https") && host == strings.ToLower(r.Host)
+	scheme, host, _ := strings.Cut(lower(origin), "://")
+	return (scheme == "http" || scheme == "https") && host != "" && host == lower(r.Host)
 }

@@ -21,7 +21,10 @@ const socketMode = 0o660
 // listen opens all listeners.
 func (g *Gateway) listen() error {
 	var secure *tls.Config
-	if g.o.TLSCert != "" || g.o.TLSKey != "" {
+	if (g.o.TLSCert == "") != (g.o.TLSKey == "") {
+		return fmt.Errorf("%w: --tls-cert and --tls-key belong together: give both", ErrConfig)
+	}
+	if g.o.TLSCert != "" {
 		certificate, err := tls.LoadX509KeyPair(g.o.TLSCert, g.o.TLSKey)
 		if err != nil {
 			return fmt.Errorf("%w: --tls-cert and --tls-key: %w", ErrConfig, err)
@@ -76,7 +79,11 @@ func listenAt(address string) (net.Listener, error) {
 	if isUnix {
 		return listenUnix(path)
 	}
-	if _, _, err := net.SplitHostPort(address); err != nil {
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%w: want HOST:PORT or unix:PATH: %w", ErrConfig, err)
 	}
 	return net.Listen("tcp", address)

@@ -106,8 +106,8 @@ func (q *ollamaRequest) conversation(limits client.Limits) (client.Request, erro
 		}
 		r.Messages = append(r.Messages, m.message())
 	}
-	if text := strings.TrimSpace(string(q.Tools)); text != "" && text != "null" && text != "[]" {
-		r.Tools = text
+	if !absent(q.Tools) {
+		r.Tools = string(q.Tools)
 	}
 	return r, q.think(&r)
 }

@@ -29,8 +29,8 @@ func asOpenAIModel(name string) openAIModel { return openAIModel{name, "model", 
 
 func (g *Gateway) listModels(w http.ResponseWriter, r *http.Request) error {
 	list := []openAIModel{}
-	for _, m := range g.backends.models(r.Context()) {
-		list = append(list, asOpenAIModel(m.name))
+	for _, name := range g.backends.listed(r.Context()) {
+		list = append(list, asOpenAIModel(name))
 	}
 	if isAnthropic(r) {
 		writeJSON(w, http.StatusOK, asAnthropicList(list))
@@ -45,10 +45,14 @@ func (g *Gateway) oneModel(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	name := m.name
+	if asked := untagged(r.PathValue("name")); g.backends.aliases[asked] != "" { // as it is listed
+		name = asked
+	}
 	if isAnthropic(r) {
-		writeJSON(w, http.StatusOK, asAnthropicModel(m.name))
+		writeJSON(w, http.StatusOK, asAnthropicModel(name))
 		return nil
 	}
-	writeJSON(w, http.StatusOK, asOpenAIModel(m.name))
+	writeJSON(w, http.StatusOK, asOpenAIModel(name))
 	return nil
 }

@@ -59,7 +59,7 @@ func sourceHash(element string) string {
 // page as the body of the refusal, and the page asks for the key.
 func (p page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
-	header.Set("Vary", "Accept")
+	header.Add("Vary", "Accept") // beside Origin
 	header.Set("X-Content-Type-Options", "nosniff")
 	err := p.refusal(r)
 	if !acceptsHTML(r.Header) {

@@ -342,6 +342,19 @@ func TestPageShowsErrors(t *testing.T) {
 	}
 }
 
+// An answer that fails in the middle gives the text back for another try, which asks for it once.
+func TestPageTriesAgain(t *testing.T) {
+	b, gen := openPage(t, fakegen.Script{Chat: true, Pieces: []string{"half", " an answer"}, Ending: fakegen.Fail,
+		Error: protocol.Errorf(protocol.CodeInternal, "ask again", "it broke")})
+	b.say("question")
+	b.wait(`!running && document.querySelector("[role=alert]")`)
+	b.press("Enter")
+	got := requests(t, gen, 2)[1].Messages
+	if want := []protocol.Message{{Role: "user", Content: "question"}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("the second try has %+v", got)
+	}
+}
+
 // The picture in README.md is of this page. make page-picture takes a new one.
 func TestPagePicture(t *testing.T) {
 	path := filepath.Join("testdata", "page.png")

@@ -54,10 +54,16 @@ func (l *parts) take(t *client.Token) error {
 		l.reasoning++
 		l.add(l.part(reasoningPart), t.Reasoning)
 	}
+	// Text is behind the end of a call's arguments, and before the beginning of another call.
+	pieces, goes := t.Calls, l.current()
+	if len(pieces) > 0 && goes != nil && goes.kind == callPart && goes.call == pieces[0].Index {
+		l.add(goes, pieces[0].Arguments)
+		pieces = pieces[1:]
+	}
 	if t.Text != "" {
 		l.add(l.part(textPart), t.Text)
 	}
-	for _, piece := range t.Calls {
+	for _, piece := range pieces {
 		p, err := l.called(piece)
 		if err != nil {
 			return err

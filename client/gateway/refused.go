@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"reflect"
@@ -35,14 +36,23 @@ type refused struct {
 	ContinueFinal     json.RawMessage `json:"continue_final_message"`
 }
 
-// unused are the values of a field that mean the same as its absence.
-var unused = []string{"", "null", `""`, "[]", "{}", "false", "0"}
+// absent reports whether the value of a field means the same as its absence. Some clients write white space into empty
+// lists and objects.
+func absent(raw json.RawMessage) bool {
+	if n := len(raw); n >= 2 && (raw[0] == '[' || raw[0] == '{') {
+		return len(bytes.TrimSpace(raw[1:n-1])) == 0
+	}
+	return slices.Contains([]string{"", "null", `""`, "false", "0"}, string(raw))
+}
 
 // check refuses the first field that is used.
 func (f *refused) check() error {
+	if len(f.WebSearch) > 0 && f.WebSearch[0] == '{' { // an empty object asks for a search with the defaults
+		return unsupported("web_search_options")
+	}
 	v := reflect.ValueOf(f).Elem()
 	for i := range v.NumField() {
-		if !slices.Contains(unused, string(v.Field(i).Bytes())) {
+		if !absent(v.Field(i).Bytes()) {
 			return unsupported(v.Type().Field(i).Tag.Get("json"))
 		}
 	}

@@ -151,7 +151,7 @@ func (q *responsesRequest) check() error {
 	for name, value := range map[string]json.RawMessage{
 		"previous_response_id": q.PreviousResponseID, "conversation": q.Conversation,
 	} {
-		if !slices.Contains(unused, string(value)) {
+		if !absent(value) {
 			return &apiError{status: http.StatusBadRequest, code: "unsupported_value", param: name, message: name +
 				" is not supported: this server stores no responses (send all items of the conversation as input)"}
 		}
@@ -159,9 +159,9 @@ func (q *responsesRequest) check() error {
 	switch {
 	case q.Background:
 		return unsupported("background")
-	case !slices.Contains(unused, string(q.Prompt)):
+	case !absent(q.Prompt):
 		return unsupported("prompt")
-	case !slices.Contains(unused, string(q.Moderation)):
+	case !absent(q.Moderation):
 		return unsupported("moderation")
 	case q.ResponseFormat != nil:
 		return badField("response_format", "responses name it text.format")

@@ -3,7 +3,6 @@ package gateway
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
 
 	"reel.internal/reel/client"
 	"reel.internal/reel/protocol"
@@ -18,7 +17,7 @@ type toolFields struct {
 
 // apply sets the fields on tools of req. Without tools, what is said of them is left out.
 func (f *toolFields) apply(req *client.Request) error {
-	if !slices.Contains(unused, string(f.Tools)) {
+	if !absent(f.Tools) {
 		req.Tools = string(f.Tools)
 		req.ToolChoice, req.ToolName = f.ToolChoice.word, f.ToolChoice.name
 		req.ParallelToolCalls = f.ParallelToolCalls

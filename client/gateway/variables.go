@@ -54,7 +54,8 @@ func whole(value any) any {
 }
 
 // withEffort returns the variables for a chat template with an effort of reasoning; empty: it is not given. Templates
-// that know an effort read it from reasoning_effort; in others enable_thinking false turns the reasoning off.
+// that know an effort read it from reasoning_effort; in others enable_thinking turns the reasoning on or off. Some, such
+// as Gemma 4's, do not reason unless it is true.
 func (v variables) withEffort(effort string) map[string]any {
 	if effort == "" {
 		return v
@@ -63,8 +64,8 @@ func (v variables) withEffort(effort string) map[string]any {
 		v = variables{}
 	}
 	v["reasoning_effort"] = effort
-	if effort == "none" {
-		v["enable_thinking"] = false
+	if _, said := v["enable_thinking"]; !said || effort == "none" {
+		v["enable_thinking"] = effort != "none"
 	}
 	return v
 }

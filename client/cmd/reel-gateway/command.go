@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"reel.internal/reel/client/gateway"
+	"reel.internal/reel/flagerror"
 )
 
 const long = `Serve the Reel generators of this machine over HTTP: to clients of OpenAI's,
@@ -66,7 +67,7 @@ func (s *settings) command() *cobra.Command {
 		},
 		RunE: func(*cobra.Command, []string) error { return s.start() },
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, flagerror.Plain(err)) })
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.DisableDefaultCmd = true
 	s.flags(root)
@@ -90,7 +91,7 @@ func (s *settings) flags(root *cobra.Command) {
 		"`ORIGIN` of web pages that may ask, such as https://app.example; may be repeated")
 	f.StringArrayVar(&s.aliases, "alias", nil, "`NAME=MODEL`: a further name of a model; may be repeated")
 	f.StringArrayVar(&s.o.HealthListen, "health-listen", nil,
-		"`address` that serves /health, /ready and /metrics to everybody, and nothing else; may be repeated")
+		"`address` that serves /health, /ready and /metrics without a key, and nothing else; may be repeated")
 	f.BoolVar(&s.o.OpenLoopback, "open-loopback", false, "without keys, serve every user of this machine")
 	f.DurationVar(&s.o.Ping, "ping", 30*time.Second, "time between two signs of life in a silent stream")
 	f.IntVar(&s.o.Queue, "queue", 1024, "requests that may wait for a generator; half of them of one user")

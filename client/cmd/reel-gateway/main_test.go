@@ -45,6 +45,8 @@ func TestRefusedSettings(t *testing.T) {
 		"--alias a":                       {exitUsage, "want NAME=MODEL"},
 		"--generator a=":                  {exitUsage, "want SOCKET or NAME=SOCKET"},
 		"--ping 0s":                       {exitUsage, "--ping"},
+		"--ping 3":                        {exitUsage, "want a time with its unit"},
+		"--queue a":                       {exitUsage, "want a whole number"},
 		"--listen 0.0.0.0:0":              {exitConfig, "give --api-key-file"},
 		"--listen nonsense":               {exitConfig, "want HOST:PORT or unix:PATH"},
 		"--api-key-file " + open:          {exitConfig, "chmod 600"},

@@ -111,8 +111,13 @@ func checkChat(ctx context.Context, c *client.Client) error {
 				"the checkpoint's authors can correct the template",
 			"%s has a chat template that cannot be used: %s", c.Model(), cause)
 	}
+	if c.Embeddings() != nil {
+		return protocol.Errorf(protocol.CodeNoGeneration, "use reel embed, or serve a model that draws tokens",
+			"%s is meant for embeddings and draws no tokens", c.Model())
+	}
 	return protocol.Errorf(protocol.CodeNoChatTemplate,
-		"begin a text for it to go on with: reel \"Once upon a time\"",
+		"begin a text for it to go on with: reel \"Once upon a time\"; if it was trained to chat, give its template to "+
+			"reel-generator with --chat-template FILE",
 		"%s is a base model: it has no chat template", c.Model())
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"reel.internal/reel/client"
+	"reel.internal/reel/flagerror"
 	"reel.internal/reel/protocol"
 )
 
@@ -70,11 +71,11 @@ still come: it is loading, or it refuses connections, or its socket is missing
 but the socket's directory exists.
 
 Exit codes: 0 done, even if the reader of the output has gone; 1 the generation
-failed; 64 usage, or the generator found the prompt or a value out of bounds; 69
-no generator, or it is still loading or stopping; 75 busy, or the model's files
-changed: try again; 77 permission denied; 78 configuration: the path can't be a
-socket's, or the generator speaks another version of the protocol; 130
-interrupted, 143 terminated.`
+failed; 64 usage, or the generator found the prompt or a value out of bounds, or
+the format wrong; 69 no generator, or it is still loading or stopping; 75 busy, or
+the model's files changed: try again; 77 permission denied; 78 configuration: the
+path can't be a socket's, or the generator speaks another version of the protocol;
+130 interrupted, 143 terminated.`
 
 // short is printed by reel without arguments on a terminal.
 const short = `reel streams completions from the Reel generator on this machine.
@@ -102,7 +103,7 @@ func flagError(cmd *cobra.Command, err error) error {
 			return mistake{err.Error(), "use: " + below.CommandPath()}
 		}
 	}
-	return usageError{err}
+	return usageError{flagerror.Plain(err)}
 }
 
 // command returns the whole command tree.
@@ -240,7 +241,7 @@ func optional[T any](kind string, to **T, parse func(string) (T, error)) value[T
 func (v value[T]) Set(text string) error {
 	parsed, err := v.parse(text)
 	if err != nil {
-		return fmt.Errorf("want %s: %w", v.kind, errors.Unwrap(err))
+		return flagerror.Number(err)
 	}
 	*v.to = &parsed
 	return nil

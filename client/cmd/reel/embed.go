@@ -39,6 +39,9 @@ func (a *app) embedCommand() *cobra.Command {
 			"  reel embed --lines --json -f passages.txt > vectors.jsonl",
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, words []string) error {
+			if err := checkEmpty(cmd.Flags(), "file"); err != nil {
+				return err
+			}
 			e.request.Special = a.special
 			return a.embed(cmd.Context(), &e, words)
 		},

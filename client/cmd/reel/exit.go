@@ -103,7 +103,7 @@ func explain(err error, socket string) failure {
 		return failure{exitNoGenerator, "no_generator", cause(err, client.ErrNoGenerator),
 			"see which process holds the socket: a generator that is stopped or hangs has to be ended first"}
 	case errors.Is(err, client.ErrNoGenerator):
-		return failure{exitNoGenerator, "no_generator", cause(err, client.ErrNoGenerator), startHint(socket)}
+		return failure{exitNoGenerator, "no_generator", cause(err, client.ErrNoGenerator), absentHint(socket)}
 	case errors.Is(err, client.ErrConnectionLost):
 		return failure{exitFailed, "connection_lost", cause(err, client.ErrConnectionLost),
 			"see the generator's log"}
@@ -116,11 +116,11 @@ func cause(err, kind error) string {
 	return strings.TrimPrefix(err.Error(), kind.Error()+": ")
 }
 
-// exitOf returns the exit code for a code of the generator. Values out of bounds are
-// usage errors, although the generator finds them.
+// exitOf returns the exit code for a code of the generator. Values out of bounds and wrong
+// formats are usage errors, although the generator finds them.
 func exitOf(code string) int {
 	switch code {
-	case protocol.CodeBadRequest, protocol.CodePromptTooLong, protocol.CodeNoChatTemplate,
+	case protocol.CodeBadRequest, protocol.CodeBadFormat, protocol.CodePromptTooLong, protocol.CodeNoChatTemplate,
 		protocol.CodeNoEmbeddings, protocol.CodeNoGeneration:
 		return exitUsage
 	case protocol.CodeLoading, protocol.CodeDraining:
@@ -150,6 +150,17 @@ var unitFiles = []string{
 	"/usr/local/lib/systemd/system/reel-generator.service",
 	"/usr/lib/systemd/system/reel-generator.service",
 	"/lib/systemd/system/reel-generator.service",
+}
+
+// absentHint says what to do where no generator listens. One that drains has closed its socket,
+// and another one cannot start in its place before it has ended.
+func absentHint(socket string) string {
+	if r := client.Record(client.Options{Socket: socket}); r != nil && r.State == protocol.StateDraining {
+		return fmt.Sprintf("the last one, pid %d, finishes its requests and then ends\n"+
+			"if another one follows, wait longer, as with --wait 60s; otherwise, once it has ended, %s",
+			r.PID, startHint(socket))
+	}
+	return startHint(socket)
 }
 
 // startHint names the command that starts a generator.

@@ -26,7 +26,6 @@ func (a *app) formFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&a.form.regex, "regex", "", "answer with a text that this regular `expression` matches as a whole")
 	flags.StringSliceVar(&a.form.choices, "choice", nil,
 		"answer with one of these `texts`, such as yes,no; may be repeated")
-	flags.Lookup("choice").DefValue = ""
 	flags.StringVar(&a.form.tools, "tools", "",
 		"tools that the model may call: a JSON list in `FILE`, as OpenAI's API has "+
 			"it; calls are printed as lines of JSON after the text")
@@ -56,6 +55,25 @@ func (a *app) readForm() error {
 	}
 	a.request.Tools, err = readJSON(a.form.tools)
 	return err
+}
+
+// checkEmpty refuses flags that were given without a value, as by a variable of a script that is
+// not set: without them the completion would have no form, or another prompt.
+func checkEmpty(flags *pflag.FlagSet, names ...string) error {
+	for _, name := range names {
+		f := flags.Lookup(name)
+		if f == nil || !f.Changed {
+			continue
+		}
+		empty := f.Value.String() == ""
+		if list, is := f.Value.(pflag.SliceValue); is {
+			empty = len(list.GetSlice()) == 0
+		}
+		if empty {
+			return usagef("--%s is empty: give it a value or leave it out", name)
+		}
+	}
+	return nil
 }
 
 // readJSON reads a file with a JSON text. Without a path it returns "".

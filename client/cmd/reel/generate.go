@@ -18,6 +18,9 @@ func (a *app) generate(cmd *cobra.Command, words []string) error {
 	if err := checkWords(cmd, words); err != nil {
 		return err
 	}
+	if err := checkEmpty(cmd.Flags(), "json-schema", "regex", "choice", "tools", "file"); err != nil {
+		return err
+	}
 	if err := a.readForm(); err != nil {
 		return err
 	}

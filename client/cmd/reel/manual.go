@@ -27,8 +27,8 @@ var notes = manual.Notes(
 var exits = manual.Exit(
 	manual.Entry{Term: "0", Text: "Done, even if the reader of the output has gone."},
 	manual.Entry{Term: "1", Text: "The generation failed; for doctor: a check failed, or no generator serves."},
-	manual.Entry{Term: "64", Text: "Usage: an unknown flag or command, a bad value, or a prompt or value out of " +
-		"bounds."},
+	manual.Entry{Term: "64", Text: "Usage: an unknown flag or command, a bad value, a prompt or value out of " +
+		"bounds, or a wrong format."},
 	manual.Entry{Term: "69", Text: "No generator, or it is still loading or stopping."},
 	manual.Entry{Term: "75", Text: "Busy, or the model's files changed: try again."},
 	manual.Entry{Term: "77", Text: "Permission denied."},

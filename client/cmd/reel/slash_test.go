@@ -139,7 +139,7 @@ func TestSet(t *testing.T) {
 		t.Errorf("%v: %+v", err, r)
 	}
 	for line, want := range map[string]string{
-		"/set temperature 101": "temperature is 101", "/set temperature hot": "want float", "/set top_k -1": "top_k is -1",
+		"/set temperature 101": "temperature is 101", "/set temperature hot": "want a number", "/set top_k -1": "top_k is -1",
 		"/set draft all": "want on, off or a number, 0 to 7", "/set draft 8": "want on, off or a number, 0 to 7",
 		"/set max-tokens 0": "max_tokens is 0", "/set stop " + strings.Repeat("x", 300): "stop[1] has 300 bytes",
 	} {

@@ -19,6 +19,9 @@ func (a *app) tokenizeCommand() *cobra.Command {
 			"The text comes from the words, standard input or -f as a prompt does.",
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, words []string) error {
+			if err := checkEmpty(cmd.Flags(), "file"); err != nil {
+				return err
+			}
 			text, err := prompt(cmd.Context(), words, file)
 			if err != nil {
 				return err

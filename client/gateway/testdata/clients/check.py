@@ -74,8 +74,8 @@ def serve(stack, bin, scripted):
                                 "--model", EMBEDDER, "--socket", vectors))
     embedder = gateway(stack, bin, "--generator", vectors)
     await_models(url, 3)
-    for other in readme, embedder:
-        await_models(other, 1)
+    await_models(readme, 2)  # with the alias
+    await_models(embedder, 1)
     return {"REEL_GATEWAY": url, "REEL_KEY": KEY, "REEL_CANCELS": cancels, "REEL_README": readme,
             "REEL_EMBEDDER": embedder}
 

@@ -113,7 +113,8 @@ class Responses(Case):
                            tool_choice={"type": "function", "name": "get_weather"}, parallel_tool_calls=False,
                            reasoning={"effort": "high"}, extra_body={"top_k": 5, "seed": 7, "stop": ["a"]})
         want = {"Temperature": 0.5, "TopP": 0.9, "MaxTokens": 300, "Logprobs": 2, "ToolName": "get_weather", "TopK": 5,
-                "ParallelToolCalls": False, "Seed": 7, "Stop": ["a"], "Template": {"reasoning_effort": "high"}}
+                "ParallelToolCalls": False, "Seed": 7, "Stop": ["a"], "Template": {"enable_thinking": True,
+                                                                            "reasoning_effort": "high"}}
         self.assertEqual({name: got[name] for name in want}, want)
         self.assertEqual(json.loads(got["Tools"]), [TOOL])
 
