@@ -7,18 +7,20 @@ import (
 	"reel.internal/reel/kernels/device"
 )
 
-// AddNorm adds a branch of a layer to the residual stream, after a norm: X[t] += rmsnorm(Branch[t]). It is for families
-// that norm the results of attention and of the feed-forward, which a [Projection] with Store leaves in Branch.
-// (Liu et al., "Swin Transformer V2", 2022.)
+// AddNorm adds a branch of a layer to the residual stream, after a norm: X[t] = Scale·(X[t] + rmsnorm(Branch[t])). It is
+// for families that norm the results of attention and of the feed-forward, which a [Projection] with Store leaves in
+// Branch. (Liu et al., "Swin Transformer V2", 2022; Scale: Gemma 4.)
 type AddNorm struct {
 	Branch device.Buffer // float32 [T][Cols]
 	Norm   device.Buffer // float32 [Cols]
-	X      device.Buffer // in and out: float32 [T][Cols]
+	X      device.Buffer // in and out, with Store out: float32 [T][Cols]
 	// RowIndex is int32 [T], or none: rows for which it has -1, which come last, are left as they are.
 	RowIndex device.Buffer
 
 	T, Cols int
 	Eps     float32
+	Scale   float32 // 0: 1
+	Store   bool    // X holds nothing before
 }
 
 // Kernel returns "addnorm".
@@ -39,8 +41,16 @@ func (o AddNorm) Host(h *device.Host) {
 		}
 	}
 	n := normRows(h, branch, h.Float32(o.Norm)[:o.Cols], o.Eps, rows)
+	if o.Store {
+		clear(x[:len(n)])
+	}
 	for i, v := range n {
 		x[i] += v
+	}
+	if o.Scale != 0 {
+		for i := range n {
+			x[i] *= o.Scale
+		}
 	}
 	h.Return(n)
 }

@@ -14,8 +14,9 @@ const addNormThreads = 256 // ADD_NORM_THREADS of addnorm.cu
 
 // CUDA launches a block per row.
 func (o AddNorm) CUDA(q *cuda.Queue) error {
-	if o.Cols%4 != 0 {
-		return fmt.Errorf("%w: rows of %d, which must be a multiple of 4", device.ErrBadShape, o.Cols)
+	if o.Cols%4 != 0 || o.Scale != 0 || o.Store {
+		return fmt.Errorf("%w: rows of %d, which must be a multiple of 4, scaled by %v, stored: %t; neither on a GPU",
+			device.ErrBadShape, o.Cols, o.Scale, o.Store)
 	}
 	g := cuda.Grid{X: o.T, Threads: addNormThreads, Dependent: tune.DependentLaunch}
 	return cuda.Launch(q, "reel_addnorm", g, addNormArgs{branch: q.Address(o.Branch), norm: q.Address(o.Norm),

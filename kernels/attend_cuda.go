@@ -18,6 +18,10 @@ const (
 	attendWarps   = 4 // warps of a split
 )
 
+// rowBlocks returns the blocks of decode attention that a row, or a group of a verify pass, has at least: one for so many
+// entries of each KV head, or several.
+func rowBlocks(kvHeads, entries int) int { return kvHeads * splitsOf(entries, attendQueries) }
+
 // attendKernels are the decode kernels of a head size. The blocks of two process two splits at once; logits are for
 // scores with a softcap or sinks.
 type attendKernels struct {
@@ -208,7 +212,7 @@ func (o Attend) args(q *cuda.Queue, window, join, splits int) attendArgs {
 // first block, which runs there, waits for the second.
 func (o Attend) grid(sms int, canTogether bool) (g cuda.Grid, splits int, together bool) {
 	entries := o.Heads / o.KV.Heads * o.groupRows()
-	g = cuda.Grid{X: o.T / o.groupRows(), Y: o.KV.Heads * splitsOf(entries, attendQueries), Z: 1, Dependent: true}
+	g = cuda.Grid{X: o.T / o.groupRows(), Y: rowBlocks(o.KV.Heads, entries), Z: 1, Dependent: true}
 	wide := o.KV.HeadDim > attendTwoAtMost
 	together = wide && canTogether && 2*g.X*g.Y <= sms
 	fit := sms // blocks that run at the same time

@@ -36,7 +36,7 @@ var attendManyKernels = func() (all [attendTwoAtMost / 32]struct{ plain, logits 
 // if there are more of them, and of their heads, than blocks that run at the same time.
 func (o Attend) isMany(q *cuda.Queue) bool {
 	return hopper(q) && o.Class == Decode && o.T > skinny8.tokens && o.T <= mostManyRows &&
-		o.T*o.KV.Heads*splitsOf(o.Heads/o.KV.Heads, attendQueries) > tune.ManyAttend*q.SMs() &&
+		o.T*rowBlocks(o.KV.Heads, o.Heads/o.KV.Heads) > tune.ManyAttend*q.SMs() &&
 		o.Queries <= 1 && o.First == 0 && !o.spreads() && o.KV.PageTokens >= attendManyMinPage && o.manySize()
 }
 

@@ -97,7 +97,7 @@ func newAttentionTest(t *testing.T, heads, kvHeads, d int) *attentionTest {
 	a.q.V, a.wv = g.weight(F32, kvHeads*d, a.hidden)
 	a.q.Norm, a.norm = g.random(a.hidden)
 	var err error
-	a.q.BeforeRoPE, err = AllocKVBeforeRoPE(g.h, 3, kvHeads, d)
+	a.q.BeforeRoPE, err = AllocKVBeforeRoPE(g.h, 3, kvHeads*d, d)
 	g.must(err)
 	var table []float32
 	for p := range rigContext {

@@ -184,7 +184,7 @@ func TestQKVNormsOverAllHeads(t *testing.T) {
 	for i := range g.h.Float32(rope) {
 		g.h.Float32(rope)[i] = float32((i + 1) % 2) // rotates nothing
 	}
-	before, err := AllocKVBeforeRoPE(g.h, 1, kvHeads, d)
+	before, err := AllocKVBeforeRoPE(g.h, 1, kvHeads*d, d)
 	g.must(err)
 	g.stage(Step{Rows: []Row{{0, 0, 0}}, Pages: []PageEntry{{0, 0, 1}}}, 1, 0)
 	out := g.poisoned(heads * d)

@@ -171,7 +171,8 @@ func (p productLaunch) fewCodes(q *cuda.Queue, r unitRun, ring, taken bool) (k f
 			cols)
 	}
 	row, sums := codesRowBytes(r.format, cols)
-	k.grid.X, k.grid.Threads, k.grid.Shared = min(k.grid.X, q.SMs()), codesThreads, k.rows*row+sums
+	k.grid.X, k.grid.Threads, k.grid.Shared = min(k.grid.X, smsOf(r.units, perBlock, q.SMs(), p.leaves)), codesThreads,
+		k.rows*row+sums
 	return k, nil
 }
 

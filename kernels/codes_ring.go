@@ -27,6 +27,17 @@ const (
 	fewRingBytes = 45 << 10
 )
 
+// smsOf returns on how many of a GPU's SMs a product of few rows has a block. A block fills its SM, and in each round it
+// computes perBlock units. If the product then needs no more rounds, it leaves some SMs to the next kernel, whose blocks
+// could begin nowhere else before this one's end.
+func smsOf(units, perBlock, sms, leaves int) int {
+	rounds := func(blocks int) int { return splitsOf(units, blocks*perBlock) }
+	if few := sms - leaves; few > 0 && rounds(few) == rounds(sms) {
+		return few
+	}
+	return sms
+}
+
 // ringStages returns how many stages of a ring fit into room bytes, and the bytes of each. A stage has the bricks of
 // all partial sums of two row tiles, or of half of them and one row tile if bricks are large; their stages are even in
 // number (brick_ring.cuh says why).

@@ -40,3 +40,24 @@ func TestBrickRings(t *testing.T) {
 		t.Errorf("one row over Q4_K: a ring of %d stages", stages)
 	}
 }
+
+// Attention of one row of a few KV heads has SMs of its own where that takes QKV no longer.
+func TestSMsThatAProductLeaves(t *testing.T) {
+	for _, test := range []struct {
+		name                    string
+		units, perBlock, leaves int
+		want                    int // of 132
+	}{
+		{"Qwen3-30B-A3B", 320, 2, 4, 128},
+		{"Llama-3.1-8B", 384, 2, 8, 124},
+		{"Llama-2-7B, as many KV heads as heads", 768, 2, 32, 132},
+		{"three rounds exactly", 3 * 2 * 128, 2, 4, 128},
+		{"one unit more", 3*2*128 + 1, 2, 4, 132},
+		{"more rows than SMs", 320, 2, 256, 132},
+		{"nothing follows", 320, 2, 0, 132},
+	} {
+		if got := smsOf(test.units, test.perBlock, 132, test.leaves); got != test.want {
+			t.Errorf("%s: %d SMs, want %d", test.name, got, test.want)
+		}
+	}
+}

@@ -12,7 +12,7 @@ import (
 // finds its tile by the expert's id, which it reads on the device.
 
 // ExpertGateUp is the first half of the experts' feed-forward: with n = rmsnorm(X[t]) and e = Chosen.IDs[t][k],
-// Out[t][k] = act(Gate_e·n, Up_e·n), as in [GateUp]. With a Limit it is gpt-oss's: with a the gate of at most Limit and
+// Out[t][k] = Activation(Gate_e·n) ⊙ Up_e·n, as in [GateUp]. With a Limit it is gpt-oss's: with a the gate of at most Limit and
 // b the up of at most Limit and at least -Limit, a·σ(1.702·a)·(b+1).
 // (OpenAI, "gpt-oss-120b & gpt-oss-20b Model Card", 2025; transformers, modeling_gpt_oss.py.)
 type ExpertGateUp struct {
@@ -24,6 +24,7 @@ type ExpertGateUp struct {
 	Chosen           Chosen
 	Out              device.Buffer // out: float32 [T][Used][inner]
 	Workspace        ExpertWorkspace
+	Activation       Activation
 	Limit            float32 // 0: none
 	Eps              float32
 	T                int
@@ -197,7 +198,7 @@ func (o ExpertGateUp) expert(h *device.Host, e, begin, end int, in []input, gate
 		a, b := gate[t*inner+begin:t*inner+end], up[t*inner+begin:t*inner+end]
 		addBias(h, a, o.GateBias, e*inner+begin)
 		addBias(h, b, o.UpBias, e*inner+begin)
-		gated(a, b, o.Limit)
+		o.gated(a, b)
 	}
 }
 
@@ -214,10 +215,11 @@ func addBias(h *device.Host, x []float32, bias device.Buffer, first int) {
 // clampedSlope is that of gpt-oss's sigmoid.
 const clampedSlope = 1.702
 
-// gated replaces a by silu(a)·b, or with a limit by gpt-oss's product; that overwrites b.
-func gated(a, b []float32, limit float32) {
+// gated replaces a by its activation times b, or with a limit by gpt-oss's product; that overwrites b.
+func (o ExpertGateUp) gated(a, b []float32) {
+	limit := o.Limit
 	if limit == 0 {
-		vec.Gate(a, b, 1, 0)
+		o.Activation.gate(a, b)
 		return
 	}
 	for i := range a {

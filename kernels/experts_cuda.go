@@ -77,6 +77,9 @@ func launchRing[T any](q *cuda.Queue, p expertLaunch, suffix string, shared int,
 
 // CUDA launches a product whose units are a tile of 16 outputs of an expert's Gate and the same of its Up.
 func (o ExpertGateUp) CUDA(q *cuda.Queue) error {
+	if err := o.checkActivation(); err != nil {
+		return err
+	}
 	if o.Gate.DType != o.Up.DType {
 		return fmt.Errorf("%w: gates and ups of experts in two formats", device.ErrBadShape)
 	}
@@ -89,8 +92,19 @@ func (o ExpertGateUp) CUDA(q *cuda.Queue) error {
 	return o.ofSegments(q)
 }
 
+// checkActivation refuses an activation that the kernels do not compute.
+func (o ExpertGateUp) checkActivation() error {
+	if o.Activation != SiLU {
+		return fmt.Errorf("%w: experts on a GPU with another activation than SiLU", device.ErrBadShape)
+	}
+	return nil
+}
+
 // ofSegments launches the product for places that are sorted.
 func (o ExpertGateUp) ofSegments(q *cuda.Queue) error {
+	if err := o.checkActivation(); err != nil {
+		return err
+	}
 	args := o.args(q)
 	p := expertLaunch{name: "reel_expert_gateup", w: o.Gate, cols: o.Gate.Cols, units: tilesOf(o.inner()), tiles: 2,
 		T: o.T, chosen: o.Chosen}

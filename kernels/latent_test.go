@@ -180,7 +180,7 @@ func TestLatentAttendRefusesPostAndHandover(t *testing.T) {
 		t.Fatal(err)
 	}
 	post, rounded := a.attend, a.attend
-	before, err := AllocKVBeforeRoPE(a.h, 1, 1, 20)
+	before, err := AllocKVBeforeRoPE(a.h, 1, 1*20, 20)
 	a.must(err)
 	post.Post = QKPost{RoPE: a.poisoned(20 * rigContext), BeforeRoPE: before}
 	rounded.Handover.Rounded = a.attend.Q

@@ -126,7 +126,7 @@ func TestChecksRefuseSmallBuffers(t *testing.T) {
 	small := big.Slice(0, 4*7)
 	noMask, noBias := g.slots, g.slots
 	noMask.Mask, noBias.Bias = small, small
-	raw, err := AllocKVBeforeRoPE(g.h, 1, 1, 8)
+	raw, err := AllocKVBeforeRoPE(g.h, 1, 1*8, 8)
 	g.must(err)
 	for _, op := range []device.Op{
 		Projection{W: w, In: small, X: big, T: 1},

@@ -90,6 +90,15 @@ func CheckPacked(headDim, hidden, inner int) error {
 	return nil
 }
 
+// CheckAlike returns [device.ErrBadShape] for a model whose layers differ in their heads or that has what comes with such
+// layers, for which a GPU has no kernels.
+func CheckAlike(alike bool) error {
+	if alike {
+		return nil
+	}
+	return gpuLimit("a GPU has no kernels for layers that differ in their heads; --device host serves them")
+}
+
 // CheckLatent returns [device.ErrBadShape] for dimensions of latent attention that the ops do not support on a GPU:
 // heads of queries with nope elements beside those that RoPE rotates, values of value elements, and latents of rank; the
 // latent of queries has queryRank, or none.

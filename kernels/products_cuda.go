@@ -103,6 +103,7 @@ type productLaunch struct {
 	fewRing      bool     // the op has the kernel of one row over quantised weights with a ring (codes_ring.cuh)
 	takesCodes   bool     // it has kernels of few rows over quantised weights that are handed over (codes_handover.cuh)
 	before       Exchange // that of in, if a spreading product takes it
+	leaves       int      // SMs that the next kernel would begin on; a product of few rows over codes leaves them (smsOf)
 }
 
 // launch launches p's kernel; args is the op's own argument struct.

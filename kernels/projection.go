@@ -39,15 +39,21 @@ type Projection struct {
 // reports.
 type ProjectionName uint8
 
-// The two projections of a layer, and that of an EAGLE-3 head's features.
+// The two projections of a layer, that of an EAGLE-3 head's features, and those of layers with embeddings of their own
+// ([PerLayerGate]): one that gives the inputs of all layers, and two around the gate of each.
 const (
 	OutputProjection ProjectionName = iota
 	DownProjection
 	FeatureProjection
+	InputsProjection
+	InputGate
+	InputProjection
 )
 
-// Kernel returns "output", "down" or "features".
-func (o Projection) Kernel() string { return [...]string{"output", "down", "features"}[o.Name] }
+// Kernel returns "output", "down", "features", "layer inputs", "input gate" or "layer input".
+func (o Projection) Kernel() string {
+	return [...]string{"output", "down", "features", "layer inputs", "input gate", "layer input"}[o.Name]
+}
 
 // Check compares dimensions.
 func (o Projection) Check() error {

@@ -1,6 +1,8 @@
 package kernels
 
 import (
+	"fmt"
+
 	"reel.internal/reel/kernels/device"
 	"reel.internal/reel/kernels/vec"
 )
@@ -13,10 +15,14 @@ import (
 // checkpoints. (Su et al., "RoFormer", 2021.)
 type QKPost struct {
 	Bias       device.Buffer // float32 [heads*HeadDim of q, KV.Heads*HeadDim of k, the same of v], or none
-	HeadNorms  device.Buffer // float32 [q's, k's][HeadDim], or none: rmsnorm with Eps over a head
+	HeadNorms  device.Buffer // float32 [q's, k's, with ValueNorms v's][HeadDim], or none: rmsnorm with Eps over a head
 	RoPE       device.Buffer // float32 [context][HeadDim/2][cos, sin]
 	BeforeRoPE KVBeforeRoPE  // k and v of the products
 	Eps        float32
+	ValueNorms bool // heads of v are normed too, which is for models with HeadNorms
+	// QueriesOnly: the layer has no keys and values of its own, but uses those of an earlier one. K and v are then neither
+	// read nor stored.
+	QueriesOnly bool
 }
 
 // IsZero reports whether there is no post-processing to do.
@@ -34,7 +40,17 @@ type rowsPost struct {
 // check compares dimensions.
 func (o rowsPost) check() error {
 	d := o.kv.HeadDim
-	for _, b := range []need{{"bias", o.Bias, (o.heads + 2*o.kv.Heads) * d}, {"head norms", o.HeadNorms, 2 * d}} {
+	if o.ValueNorms && o.HeadNorms.IsZero() || o.QueriesOnly && !o.Bias.IsZero() {
+		return fmt.Errorf("%w: norms of values without those of heads, or biases of queries alone", device.ErrBadShape)
+	}
+	norms := 2
+	switch {
+	case o.QueriesOnly:
+		norms = 1
+	case o.ValueNorms:
+		norms = 3
+	}
+	for _, b := range []need{{"bias", o.Bias, (o.heads + 2*o.kv.Heads) * d}, {"head norms", o.HeadNorms, norms * d}} {
 		if !b.buf.IsZero() {
 			if err := checkBuffers(b); err != nil {
 				return err
@@ -63,7 +79,12 @@ func (o rowsPost) host(h *device.Host, q, kv []float32) {
 }
 
 // widths returns the number of elements of q, and of k, in a row.
-func (o rowsPost) widths() (q, k int) { return o.heads * o.kv.HeadDim, o.kv.Heads * o.kv.HeadDim }
+func (o rowsPost) widths() (q, k int) {
+	if q = o.heads * o.kv.HeadDim; o.QueriesOnly {
+		return q, 0
+	}
+	return q, o.kv.Heads * o.kv.HeadDim
+}
 
 // addBias adds the biases to q and kv, which are those of some rows.
 func (o rowsPost) addBias(bias, q, kv []float32) {
@@ -78,7 +99,7 @@ func (o rowsPost) addBias(bias, q, kv []float32) {
 	}
 }
 
-// normHeads norms each head of q and k of some rows; norms is [q's, k's][HeadDim].
+// normHeads norms each head of q and k of some rows, and of v with ValueNorms.
 // (Henry et al., "Query-Key Normalization for Transformers", 2020, with rmsnorm.)
 func (o rowsPost) normHeads(norms, q, kv []float32) {
 	qn, kn := o.widths()
@@ -90,7 +111,13 @@ func (o rowsPost) normHeads(norms, q, kv []float32) {
 	}
 	for ; len(q) > 0; q, kv = q[qn:], kv[2*kn:] {
 		norm(q[:qn], norms[:d])
+		if o.QueriesOnly {
+			continue
+		}
 		norm(kv[:kn], norms[d:2*d])
+		if o.ValueNorms {
+			norm(kv[kn:2*kn], norms[2*d:3*d])
+		}
 	}
 }
 
@@ -105,6 +132,9 @@ func (o rowsPost) appendRows(h *device.Host, q, kv []float32, t int) {
 		rotation := rope[position*d : (position+1)*d]
 		rotateHeads(q[:qn], rotation)
 		rotateHeads(kv[:kn], rotation)
+		if o.QueriesOnly {
+			continue
+		}
 		page := int(table[int(slots[t])*o.slots.Pages+position/o.kv.PageTokens])
 		within := position % o.kv.PageTokens * d
 		for head := range o.kv.Heads {
@@ -131,13 +161,14 @@ type KVBeforeRoPE struct {
 	Identity device.Buffer // float32 [HeadDim/2][1, 0]: a rotation by 0
 }
 
-// AllocKVBeforeRoPE allocates memory for rows rows. The caller frees it.
-func AllocKVBeforeRoPE(m device.Memory, rows, kvHeads, headDim int) (r KVBeforeRoPE, err error) {
+// AllocKVBeforeRoPE allocates memory for rows rows of keys of that width over all heads, which have at most headDim
+// elements each. The caller frees it.
+func AllocKVBeforeRoPE(m device.Memory, rows, width, headDim int) (r KVBeforeRoPE, err error) {
 	identity := make([]float32, headDim)
 	for i := 0; i < headDim; i += 2 {
 		identity[i] = 1
 	}
-	if r.Data, err = m.Alloc(4 * int64(rows) * 2 * int64(kvHeads*headDim)); err != nil {
+	if r.Data, err = m.Alloc(4 * int64(rows) * 2 * int64(width)); err != nil {
 		return r, err
 	}
 	if r.Index, err = LoadIndex(m, rows); err != nil {

@@ -12,10 +12,13 @@ import (
 type QKV struct {
 	X       device.Buffer // float32 [T][hidden]
 	Norm    device.Buffer // float32 [hidden]
-	Q, K, V Weight        // [heads*HeadDim][hidden], [KV.Heads*HeadDim][hidden] twice
+	Q, K, V Weight        // [heads*HeadDim][hidden], [KV.Heads*HeadDim][hidden] twice; K and V none: see QueriesOnly
 	Bias    device.Buffer // float32 [heads*HeadDim of q, KV.Heads*HeadDim of k, the same of v], or none
-	// HeadNorms is float32 [q's, k's][HeadDim], or none: rmsnorm with HeadEps over a head.
-	HeadNorms device.Buffer
+	// HeadNorms is float32 [q's, k's, with ValueNorms v's][HeadDim], or none: rmsnorm with HeadEps over a head.
+	HeadNorms  device.Buffer
+	ValueNorms bool
+	// QueriesOnly: only q is computed, for a layer that uses the keys and values of an earlier one.
+	QueriesOnly bool
 	// WidthNorms is float32 [heads*HeadDim of q, KV.Heads*HeadDim of k], or none: rmsnorm with HeadEps over all heads of q,
 	// and over those of k. It is for models without Bias and HeadNorms.
 	WidthNorms device.Buffer
@@ -53,6 +56,9 @@ func (o QKV) Check() error {
 		w    Weight
 		rows int
 	}{{"q", o.Q, o.Heads * d}, {"k", o.K, o.KV.Heads * d}, {"v", o.V, o.KV.Heads * d}} {
+		if o.QueriesOnly && w.name != "q" {
+			continue
+		}
 		if err := w.w.check(w.name, w.rows, o.Hidden); err != nil {
 			return err
 		}
@@ -81,7 +87,8 @@ func (o QKV) checkDeferred() error {
 
 // Post returns the QK post-processing that the next Attend does if this op has DeferRoPE, or Tags.
 func (o QKV) Post() QKPost {
-	return QKPost{Bias: o.Bias, HeadNorms: o.HeadNorms, RoPE: o.RoPE, BeforeRoPE: o.BeforeRoPE, Eps: o.headEps()}
+	return QKPost{Bias: o.Bias, HeadNorms: o.HeadNorms, ValueNorms: o.ValueNorms, RoPE: o.RoPE,
+		BeforeRoPE: o.BeforeRoPE, Eps: o.headEps(), QueriesOnly: o.QueriesOnly}
 }
 
 func (o QKV) headEps() float32 {
@@ -106,8 +113,12 @@ func (o QKV) Host(h *device.Host) {
 	q, kn := h.Float32(o.Out), o.K.Rows
 	n := normRows(h, h.Float32(o.X), h.Float32(o.Norm)[:o.Hidden], o.Eps, o.T)
 	kv := h.Scratch(o.T * 2 * kn)
-	products(h, n, o.T, target{o.Q, sums{q, o.Q.Rows, false}}, target{o.K, sums{kv, 2 * kn, false}},
-		target{o.V, sums{kv[kn:], 2 * kn, false}})
+	if o.QueriesOnly {
+		product(h, o.Q, n, o.T, q, o.Q.Rows, false)
+	} else {
+		products(h, n, o.T, target{o.Q, sums{q, o.Q.Rows, false}}, target{o.K, sums{kv, 2 * kn, false}},
+			target{o.V, sums{kv[kn:], 2 * kn, false}})
+	}
 	o.normWidths(h, q, kv)
 	if o.DeferRoPE {
 		copy(h.Float32(o.BeforeRoPE.Data), kv)

@@ -20,6 +20,9 @@ func (o QKV) CUDA(q *cuda.Queue) error {
 	if d%(2*tileRows) != 0 {
 		return fmt.Errorf("%w: head size %d, which must be a multiple of %d", device.ErrBadShape, d, 2*tileRows)
 	}
+	if o.ValueNorms || o.QueriesOnly {
+		return fmt.Errorf("%w: norms of values, or queries alone, on a GPU", device.ErrBadShape)
+	}
 	if o.KV.All > 0 || o.KV.Values > 0 {
 		return fmt.Errorf("%w: keys and values on a GPU in pages whose layers differ", device.ErrBadShape)
 	}
@@ -51,7 +54,8 @@ func (o QKV) product(args qkvArgs, tagged bool) productLaunch {
 		persistent: persistent{2, 1}, class: o.Class, generated: o.Generated,
 		workspace: o.Workspace, handover: o.Handover, takesCodes: true,
 		weights: []Weight{o.Q, o.K, o.V},
-		unitsOf: []int{o.Heads * each, o.KV.Heads * each, o.KV.Heads * each}}
+		unitsOf: []int{o.Heads * each, o.KV.Heads * each, o.KV.Heads * each},
+		leaves:  o.T * rowBlocks(o.KV.Heads, o.Heads/o.KV.Heads)}
 	if tagged || o.hasPost() && o.Class == Decode && p.fewRows() == &gemv && !anyQuantised(p.weights) {
 		p.name, p.units, p.tiles = "reel_qkv_apart", 2*p.units, 1
 		for i := range p.unitsOf {

@@ -82,8 +82,9 @@ func (c Chosen) check(T int) error {
 }
 
 // Route chooses experts for each row: logits = Router·rmsnorm(X[t]) + Bias, their scores, the experts of the greatest
-// scores + Choice, and their weights: the scores without Choice, divided by their sum if Normalise is set, times Scale.
-// (Shazeer and others, "Outrageously Large Neural Networks", 2017; DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024.)
+// scores + Choice, and their weights: the scores without Choice, divided by their sum if Normalise is set, times Scale
+// and ExpertScales. (Shazeer and others, "Outrageously Large Neural Networks", 2017; DeepSeek-AI, "DeepSeek-V3
+// Technical Report", 2024.)
 type Route struct {
 	X        device.Buffer // float32 [T][Hidden]; with RowIndex at least T rows, and all that it names
 	RowIndex device.Buffer // as in [GateUp]; rows of Chosen for entries of -1 are not written
@@ -98,7 +99,8 @@ type Route struct {
 	BestTwo            bool
 	Scoring            Scoring
 	Normalise          bool
-	Scale              float32 // 0: 1
+	Scale              float32       // 0: 1
+	ExpertScales       device.Buffer // float32 [Experts], or none: what the weight of each expert is multiplied by at last
 	T, Hidden          int
 	Eps                float32
 	Workspace          RouteWorkspace
@@ -126,9 +128,9 @@ func (o Route) Check() error {
 	}
 	err := errors.Join(checkRowIndex(o.RowIndex, o.T, Decode), checkBuffers(need{"x", o.X, o.T * o.Hidden},
 		need{"norm", o.Norm, o.Hidden}, need{"router", o.Router, e * o.Hidden}))
-	for _, b := range []device.Buffer{o.Bias, o.Choice} {
+	for _, b := range []device.Buffer{o.Bias, o.Choice, o.ExpertScales} {
 		if !b.IsZero() {
-			err = errors.Join(err, checkBuffers(need{"bias of a router", b, e}))
+			err = errors.Join(err, checkBuffers(need{"bias or scales of a router", b, e}))
 		}
 	}
 	return err
@@ -181,6 +183,12 @@ func (o Route) route(h *device.Host, logits, scores, choice []float32, ids []int
 		choice[best] = notChosen
 	}
 	o.weigh(weights)
+	if !o.ExpertScales.IsZero() {
+		scales := h.Float32(o.ExpertScales)
+		for k, id := range ids {
+			weights[k] *= scales[id]
+		}
+	}
 }
 
 // byScore reports whether experts are chosen by their scores, and not by their logits.

@@ -51,6 +51,9 @@ func (o Route) args(q *cuda.Queue) (routeArgs, error) {
 		need{"segments", c.Segments, int(SegmentsBytes(o.T, c.Used, c.Experts) / 4)}); err != nil {
 		return routeArgs{}, err
 	}
+	if !o.ExpertScales.IsZero() {
+		return routeArgs{}, fmt.Errorf("%w: scales of experts on a GPU", device.ErrBadShape)
+	}
 	if o.Groups > routeGroups || o.Hidden%4 != 0 {
 		return routeArgs{}, fmt.Errorf("%w: %d groups of experts over %d columns, wants at most %d and a multiple of 4",
 			device.ErrBadShape, o.Groups, o.Hidden, routeGroups)

@@ -143,7 +143,7 @@ func TestCUDAOpWidthNorms(t *testing.T) {
 		c := classes[b.r.IntN(len(classes))]
 		a := b.newAttention(kernels.BF16, kernels.BF16, rows, hidden, kvHeads*group, kvHeads, dim)
 		norms, raw := put(b, b.powers(kvHeads*(group+1)*dim)), b.beforeRoPE(rows, kvHeads, dim)
-		host, err := kernels.AllocKVBeforeRoPE(b.h, rows, kvHeads, dim)
+		host, err := kernels.AllocKVBeforeRoPE(b.h, rows, kvHeads*dim, dim)
 		b.must(err)
 		for on := range a.op {
 			a.op[on].WidthNorms, a.op[on].HeadEps = norms[on], 1e-6

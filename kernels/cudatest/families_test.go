@@ -121,7 +121,7 @@ func TestCUDAQKVOfFamilies(t *testing.T) {
 // beforeRoPE returns memory for keys and values before RoPE on the GPU, until the test ends.
 func (b *both) beforeRoPE(rows, kvHeads, dim int) kernels.KVBeforeRoPE {
 	b.t.Helper()
-	r, err := kernels.AllocKVBeforeRoPE(b.g, rows, kvHeads, dim)
+	r, err := kernels.AllocKVBeforeRoPE(b.g, rows, kvHeads*dim, dim)
 	b.must(err)
 	b.t.Cleanup(func() {
 		for _, x := range []device.Buffer{r.Data, r.Index, r.Zero, r.Identity} {
