@@ -318,6 +318,37 @@ func TestConversionsRefuseValues(t *testing.T) {
 	}
 }
 
+// An order that compressed-tensors declared and never set, with -1, is none. GPTQ has no such orders.
+func TestConversionOfAnOrderThatWasNotSet(t *testing.T) {
+	c := conversionFile(t, true)
+	q := Int4{Codes: part(c, "packed_act_order.weight_packed"), Scales: part(c, "packed_act_order.weight_scale"),
+		Zeros: part(c, "packed_act_order.weight_zero_point"), Shape: part(c, "packed_act_order.weight_shape")}
+	rows := func(q Int4) []byte {
+		x, err := q.Tensor()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.Conversion.Order != nil {
+			t.Error("columns are sorted")
+		}
+		to := make([]byte, x.DType.Bytes(x.Shape[1]))
+		if err := x.Conversion.Rows(to, 0); err != nil {
+			t.Fatal(err)
+		}
+		return to
+	}
+	want, order := rows(q), part(c, "packed_act_order.weight_g_idx")
+	q.Order = spoilt(order, func(data []byte) { copy(data[4:8], "\xff\xff\xff\xff") })
+	if !bytes.Equal(rows(q), want) {
+		t.Error("the values are not those without an order")
+	}
+	gptq := Int4{Layout: Int4Columns, Codes: part(c, "gptq_act_order.qweight"), Scales: part(c, "gptq_act_order.scales"),
+		Order: spoilt(part(c, "gptq_act_order.g_idx"), func(data []byte) { copy(data[4:8], "\xff\xff\xff\xff") })}
+	if _, err := gptq.Tensor(); !errors.Is(err, ErrQuantised) || !strings.Contains(err.Error(), "group -1") {
+		t.Errorf("GPTQ with a group of -1: %v", err)
+	}
+}
+
 // A file that shrinks while rows are made is an error.
 func TestConversionMeetsAShrunkenFile(t *testing.T) {
 	c := conversionFile(t, true)

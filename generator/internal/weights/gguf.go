@@ -33,6 +33,13 @@ var ggufTypes = map[uint32]DType{0: F32, 1: F16, 2: Q4_0, 3: Q4_1, 6: Q5_0, 7: Q
 var ggufRefused = map[uint32]string{10: "Q2_K", 11: "Q3_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
 	20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 40: "NVFP4", 41: "Q1_0"}
 
+// ollamaMXFP4 is MXFP4 in the first files of gpt-oss that Ollama wrote, whose architecture is ollamaGptOss. A type of
+// ggml had the number before there were GGUF files. (Ollama: fs/ggml/type.go, ml/backend/ggml/ggml.go.)
+const (
+	ollamaMXFP4  = 4
+	ollamaGptOss = "gptoss"
+)
+
 // refusedType names a type that is not served.
 func refusedType(number uint32) string {
 	return cmp.Or(ggufRefused[number], fmt.Sprintf("GGUF type %d", number))
@@ -56,7 +63,10 @@ func (c *Checkpoint) addGGUF(fsys fs.FS, name string) error {
 	for i := range names {
 		m := first
 		if i > 0 {
-			if m, err = c.addPart(fsys, names[i]); err != nil {
+			if m, err = c.addPart(fsys, names[i]); errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("%w: %s is the first of %d parts: put all of them beside it", err, name, parts)
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -134,8 +144,9 @@ func parseGGUF(data []byte, limit int) (m Metadata, tensors []Tensor, header int
 		return nil, nil, 0, fmt.Errorf("%w: %d tensors, at most %d are allowed", ErrTooLarge, count, maxTensors)
 	}
 	var list []rangedTensor
+	arch, _ := m.String("general.architecture")
 	for i := uint64(0); i < count && c.err == nil; i++ {
-		list = append(list, c.tensor(alignment))
+		list = append(list, c.tensor(alignment, arch == ollamaGptOss))
 	}
 	if c.err != nil {
 		return nil, nil, 0, c.err
@@ -147,12 +158,20 @@ func parseGGUF(data []byte, limit int) (m Metadata, tensors []Tensor, header int
 
 // alignment returns the alignment of the tensors in bytes.
 func (m Metadata) alignment() (int64, error) {
-	if _, set := m["general.alignment"]; !set {
+	const key, wants = "general.alignment", "wants a multiple of 8 up to"
+	v, set := m[key]
+	if !set {
 		return defaultAlignment, nil
 	}
-	n, ok := m.Uint("general.alignment")
-	if !ok || n == 0 || n > maxAlignment || n%8 != 0 {
-		return 0, fmt.Errorf("%w: general.alignment is %d, wants a multiple of 8 up to %d", ErrHeader, n, maxAlignment)
+	n, ok := m.Uint(key)
+	if _, whole := v.integer(v.raw); v.isArray || !whole {
+		return 0, fmt.Errorf("%w: %s has a value of type %s, %s %d", ErrHeader, key, v.typeName(), wants, maxAlignment)
+	}
+	if !ok { // it is negative
+		return 0, fmt.Errorf("%w: %s is %d, %s %d", ErrHeader, key, int64(n), wants, maxAlignment)
+	}
+	if n == 0 || n > maxAlignment || n%8 != 0 {
+		return 0, fmt.Errorf("%w: %s is %d, %s %d", ErrHeader, key, n, wants, maxAlignment)
 	}
 	return int64(n), nil
 }
@@ -160,8 +179,8 @@ func (m Metadata) alignment() (int64, error) {
 // padded returns the least multiple of alignment from n on.
 func padded(n, alignment int64) int64 { return (n + alignment - 1) / alignment * alignment }
 
-// tensor reads and checks the description of a tensor.
-func (c *cursor) tensor(alignment int64) (p rangedTensor) {
+// tensor reads and checks the description of a tensor, which may be MXFP4 with the number of Ollama's.
+func (c *cursor) tensor(alignment int64, ollama bool) (p rangedTensor) {
 	p.Name = c.name()
 	rank := c.u32()
 	if rank < 1 || rank > ggufRank {
@@ -176,7 +195,11 @@ func (c *cursor) tensor(alignment int64) (p rangedTensor) {
 	}
 	number := c.u32()
 	begin := c.u64()
-	if p.DType = ggufTypes[number]; p.DType == 0 {
+	p.DType, p.Adjacent = ggufTypes[number], ollama && number == ollamaMXFP4
+	if p.Adjacent {
+		p.DType = MXFP4
+	}
+	if p.DType == 0 {
 		c.fail(ErrDType, "%s: take a file in Q4_K_M, Q5_K_M, Q6_K or Q8_0", refusedType(number))
 	}
 	elements, bytes := p.DType.Block()

@@ -224,7 +224,15 @@ func TestRefusedGGUF(t *testing.T) {
 		"alignment 3":    {pair(ggufPair("general.alignment", kindU32, le32(3)...)), ErrHeader, "alignment"},
 		"alignment 2^20": {pair(ggufPair("general.alignment", kindU32, le32(1<<20)...)), ErrHeader, "alignment"},
 		"alignment, text": {pair(ggufPair("general.alignment", kindString, ggufString("8")...)),
-			ErrHeader, "alignment"},
+			ErrHeader, "alignment has a value of type string, wants a multiple of 8"},
+		"alignment, float": {pair(ggufPair("general.alignment", kindF32, le32(math.Float32bits(32))...)),
+			ErrHeader, "type float32,"},
+		"alignments": {pair(ggufPair("general.alignment", kindArray, ggufArray(kindU32, 1, le32(32)...)...)),
+			ErrHeader, "type array of uint32,"},
+		"alignment, empty list": {pair(ggufPair("general.alignment", kindArray, ggufArray(kindString, 0)...)),
+			ErrHeader, "type array of string,"},
+		"alignment -8": {pair(ggufPair("general.alignment", kindI32, le32(math.MaxUint32-7)...)),
+			ErrHeader, "alignment is -8, wants"},
 		"no dimension": {vector(func(d *described) { d.dims = nil }), ErrTooLarge, "0 dimensions"},
 		"five dimensions": {vector(func(d *described) { d.dims = []uint64{1, 1, 1, 1, 8} }),
 			ErrTooLarge, "5 dimensions"},
@@ -236,6 +244,7 @@ func TestRefusedGGUF(t *testing.T) {
 		"negative":           {vector(func(d *described) { d.dims = []uint64{1 << 63} }), ErrShape, `"v"`},
 		"part of a block":    {vector(func(d *described) { d.dims, d.kind = []uint64{48}, 8 }), ErrShape, "Q8_0"},
 		"blocks across rows": {vector(func(d *described) { d.dims, d.kind = []uint64{16, 2}, 8 }), ErrShape, "Q8_0"},
+		"Ollama's MXFP4":     {vector(func(d *described) { d.kind = 4 }), ErrDType, "GGUF type 4: take"},
 		"refused format":     {vector(func(d *described) { d.kind = 10 }), ErrDType, "Q2_K: take"},
 		"unknown format":     {vector(func(d *described) { d.kind = 99 }), ErrDType, "GGUF type 99: take"},
 		"long name":          {vector(func(d *described) { d.name = long }), ErrTooLarge, "name"},
@@ -382,7 +391,7 @@ func TestSplitGGUF(t *testing.T) {
 		want   error
 		names  string
 	}{
-		"lost":    {func(f fstest.MapFS) { delete(f, two) }, fs.ErrNotExist, two},
+		"lost":    {func(f fstest.MapFS) { delete(f, two) }, fs.ErrNotExist, "first of 2 parts"},
 		"same":    {func(f fstest.MapFS) { f[two] = f[one] }, ErrHeader, "t0"},
 		"swapped": {func(f fstest.MapFS) { f[one], f[two] = f[two], f[one] }, ErrIndex, "part 1 of 2"},
 		"fewer":   {func(f fstest.MapFS) { f[two] = &fstest.MapFile{Data: goodGGUF()} }, ErrIndex, "part 2 of 2"},

@@ -61,6 +61,9 @@ type int4 struct {
 func (q Int4) Tensor() (t Tensor, err error) {
 	c := int4{Int4: q}
 	err = Guard(func() error {
+		if q.Layout == Int4Rows && unordered(q.Order) {
+			c.Order = Tensor{}
+		}
 		if err := c.check(); err != nil {
 			return err
 		}
@@ -73,6 +76,20 @@ func (q Int4) Tensor() (t Tensor, err error) {
 	t = converted(c.block, c.rows, c.cols, sources, c.write)
 	t.Conversion.Order = c.order
 	return t, nil
+}
+
+// unordered reports whether an order was declared and never set, so that groups are in order: -1 stands there.
+// (compressed-tensors: quantization/lifecycle/forward.py.)
+func unordered(order Tensor) bool {
+	if order.DType != I32 {
+		return false
+	}
+	for i := range len(order.Data) / 4 {
+		if int32(word(order.Data, i)) == -1 {
+			return true
+		}
+	}
+	return false
 }
 
 // check sets the dimensions from Codes and Scales, and compares the other shapes with them.

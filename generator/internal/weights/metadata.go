@@ -47,6 +47,18 @@ const (
 // kindSizes holds the bytes of a value of each kind; 0: it has its length in front.
 var kindSizes = [...]int{1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8}
 
+// kindNames holds the names of the kinds in GGUF's specification, for messages.
+var kindNames = [...]string{"uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "bool", "string", "array",
+	"uint64", "int64", "float64"}
+
+// typeName returns the name of the value's type.
+func (v value) typeName() string {
+	if v.isArray {
+		return "array of " + kindNames[v.kind]
+	}
+	return kindNames[v.kind]
+}
+
 // Keys returns all keys, sorted.
 func (m Metadata) Keys() []string { return slices.Sorted(maps.Keys(m)) }
 
@@ -104,6 +116,17 @@ func (m Metadata) Ints(key string) ([]int64, bool) {
 	return array(m[key], func(v value, raw []byte) (int64, bool) {
 		n, ok := v.integer(raw)
 		return int64(n), ok && (v.kind != kindU64 || n <= math.MaxInt64)
+	})
+}
+
+// Bools returns an array of booleans, or of numbers in their place: 0 is false.
+func (m Metadata) Bools(key string) ([]bool, bool) {
+	return array(m[key], func(v value, raw []byte) (bool, bool) {
+		if v.kind == kindBool {
+			return raw[0] != 0, true
+		}
+		n, ok := v.integer(raw)
+		return n != 0, ok
 	})
 }
 

@@ -34,6 +34,15 @@ func Microscaling4(codes, exponents Tensor) (Tensor, error) {
 	}), nil
 }
 
+// Apart copies blocks of MXFP4, and changes those in which a byte has columns 2j and 2j+1 to GGUF's. See
+// [Tensor.Adjacent].
+func Apart(dst, src []byte) {
+	for ; len(src) > 0; dst, src = dst[17:], src[17:] {
+		dst[0] = src[0]
+		putApart(dst[1:], binary.LittleEndian.Uint64(src[1:]), binary.LittleEndian.Uint64(src[9:]))
+	}
+}
+
 // putApart writes 16 codes of a, two to a byte, to the low bits of 16 bytes, and those of b to the high bits.
 func putApart(dst []byte, a, b uint64) {
 	const low = 0x0f0f_0f0f_0f0f_0f0f

@@ -107,5 +107,8 @@ type Tensor struct {
 	File  string // name of the file that holds it
 	// Conversion makes the rows of a quantised matrix of several tensors, and Data is nil; nil: Data holds them.
 	Conversion *Conversion
-	mapped     bool // Data is a part of a mapped file
+	// Adjacent means that each byte of codes of MXFP4 has two columns beside each other, the even one in the low bits. In
+	// other GGUF files it has columns j and j+16.
+	Adjacent bool
+	mapped   bool // Data is a part of a mapped file
 }

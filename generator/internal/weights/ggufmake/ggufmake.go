@@ -9,7 +9,7 @@ import (
 	"reel.internal/reel/generator/internal/weights"
 )
 
-// Pair is a key and its value: a string, bool, uint32, float32, []string, []float32 or []int32.
+// Pair is a key and its value: a string, bool, uint32, float32, []string, []float32, []int32 or []bool.
 type Pair struct {
 	Key   string
 	Value any
@@ -20,6 +20,8 @@ type Info struct {
 	Name  string
 	DType weights.DType
 	Shape []int
+	// Adjacent writes the number of MXFP4 with columns beside each other, see [weights.Tensor].
+	Adjacent bool
 }
 
 // Bytes returns the size of the tensor's data.
@@ -35,6 +37,9 @@ func (i Info) Bytes() int64 {
 var types = map[weights.DType]uint32{weights.F32: 0, weights.F16: 1, weights.Q4_0: 2, weights.Q4_1: 3,
 	weights.Q5_0: 6, weights.Q5_1: 7, weights.Q8_0: 8, weights.Q4_K: 12, weights.Q5_K: 13, weights.Q6_K: 14,
 	weights.IQ4_XS: 23, weights.BF16: 30, weights.MXFP4: 39}
+
+// ollamaMXFP4 is the number of MXFP4 in Ollama's first files of gpt-oss.
+const ollamaMXFP4 = 4
 
 // Alignment is the alignment of the tensors' data in bytes: that of files without general.alignment.
 const Alignment = 32
@@ -56,7 +61,11 @@ func Header(pairs []Pair, tensors []Info) []byte {
 		for i := range t.Shape {
 			b = binary.LittleEndian.AppendUint64(b, uint64(t.Shape[len(t.Shape)-1-i]))
 		}
-		b = binary.LittleEndian.AppendUint32(b, types[t.DType])
+		number := types[t.DType]
+		if t.Adjacent {
+			number = ollamaMXFP4
+		}
+		b = binary.LittleEndian.AppendUint32(b, number)
 		b = binary.LittleEndian.AppendUint64(b, uint64(offset))
 		offset += Padded(t.Bytes())
 	}
@@ -67,7 +76,7 @@ func Header(pairs []Pair, tensors []Info) []byte {
 func File(pairs []Pair, tensors []weights.Tensor) []byte {
 	var list []Info
 	for _, t := range tensors {
-		list = append(list, Info{t.Name, t.DType, t.Shape})
+		list = append(list, Info{t.Name, t.DType, t.Shape, t.Adjacent})
 	}
 	b := Header(pairs, list)
 	for _, t := range tensors {
@@ -114,6 +123,15 @@ func appendValue(b []byte, v any) []byte {
 		b = array(5, len(v))
 		for _, n := range v {
 			b = binary.LittleEndian.AppendUint32(b, uint32(n))
+		}
+	case []bool:
+		b = array(7, len(v))
+		for _, is := range v {
+			if is {
+				b = append(b, 1)
+			} else {
+				b = append(b, 0)
+			}
 		}
 	default:
 		panic(fmt.Sprintf("no value of GGUF: %T", v))

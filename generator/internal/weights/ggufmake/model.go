@@ -25,6 +25,8 @@ func Architecture(c model.Config) string {
 		return "deepseek2"
 	case "gemma3_text":
 		return "gemma3"
+	case "gemma4_text", "gemma4_unified_text":
+		return "gemma4"
 	}
 	return c.Name
 }
@@ -41,14 +43,22 @@ func Pairs(c model.Config) []Pair {
 	if c.Rotated > 0 {
 		pairs[len(pairs)-1].Value = uint32(c.Rotated)
 	}
-	if l := c.Latent; l != nil {
+	if l := c.Latent; l != nil { // as before attn_kv_b was split: the split form has key_length_mla and another key_length
 		pairs[len(pairs)-1].Value = uint32(l.Rope)
+		pairs[slices.IndexFunc(pairs, func(p Pair) bool { return p.Key == "attention.value_length" })].Value = uint32(l.Value)
+	}
+	if c.Wide != nil {
+		pairs = byLayer(c, pairs)
 	}
 	pairs = append(pairs, scaling(c)...)
 	pairs = append(pairs, latent(c)...)
 	switch {
 	case c.Windows != nil:
 		pairs = append(pairs, Pair{"attention.sliding_window", uint32(slices.Max(c.Windows))})
+	case c.Name == "gemma2" || slices.Contains(c.Local, true) && c.Name == "gemma3_text" || c.Wide != nil:
+		// Windows that the context fits into: without the key, Gemma 2's are 4,096 long, Gemma 3 has one RoPE, and Gemma 4
+		// is refused.
+		pairs = append(pairs, Pair{"attention.sliding_window", uint32(c.Context)})
 	case c.Name == "phi3": // without the key, llama.cpp takes Phi-3's window
 		pairs = append(pairs, Pair{"attention.sliding_window", uint32(0)})
 	}
@@ -74,14 +84,47 @@ func Pairs(c model.Config) []Pair {
 	return pairs
 }
 
+// byLayer replaces what is the same in all layers of other models, and adds what Gemma 4 has beside.
+func byLayer(c model.Config, pairs []Pair) []Pair {
+	var inner, kvHeads []int32
+	var windowed []bool
+	for i := range c.Layers {
+		own := c.At(i)
+		inner, kvHeads = append(inner, int32(own.Inner)), append(kvHeads, int32(own.KVHeads))
+		windowed = append(windowed, !c.Wide.Layers[i])
+	}
+	for i := range pairs {
+		switch pairs[i].Key {
+		case "feed_forward_length":
+			pairs[i].Value = inner
+		case "attention.head_count_kv":
+			pairs[i].Value = kvHeads
+		case "attention.key_length", "attention.value_length", "rope.dimension_count":
+			pairs[i].Value = uint32(c.Wide.HeadDim)
+		}
+	}
+	shared := 0
+	if c.SharedKV != nil {
+		shared = c.SharedKV.Layers
+	}
+	return append(pairs, Pair{"attention.key_length_swa", uint32(c.HeadDim)}, Pair{"attention.value_length_swa",
+		uint32(c.HeadDim)}, Pair{"rope.dimension_count_swa", uint32(c.HeadDim)}, Pair{"attention.sliding_window_pattern",
+		windowed}, Pair{"attention.shared_kv_layers", uint32(shared)}, Pair{"embedding_length_per_layer_input",
+		uint32(c.PerLayer)})
+}
+
 // latent returns the metadata of latent attention and of DeepSeek's routers, without the architecture's name.
 func latent(c model.Config) (pairs []Pair) {
 	l, e := c.Latent, c.Experts
 	if l == nil {
 		return nil
 	}
-	pairs = []Pair{{"attention.kv_lora_rank", uint32(l.Rank)}, {"attention.key_length_mla", uint32(c.HeadDim)},
-		{"attention.value_length_mla", uint32(l.Value)}, {"expert_shared_count", uint32(e.Shared / e.Inner)},
+	leading := 0
+	for leading < len(e.Dense) && e.Dense[leading] {
+		leading++
+	}
+	pairs = []Pair{{"attention.kv_lora_rank", uint32(l.Rank)}, {"leading_dense_block_count", uint32(leading)},
+		{"expert_shared_count", uint32(e.Shared / e.Inner)},
 		{"expert_weights_scale", e.Scale}, {"expert_weights_norm", e.Normalise},
 		{"expert_gating_func", uint32(1 + e.Scoring)}}
 	if l.QueryRank > 0 {
@@ -102,8 +145,9 @@ func multipliers(c model.Config) (pairs []Pair) {
 	}{{"granite", "embedding_scale", c.EmbeddingScale}, {"granite", "residual_scale", c.ResidualScale},
 		{"granite", "logit_scale", c.LogitsDivisor}, {"granite", "attention.scale", c.AttentionScale},
 		{"gemma2", "attn_logit_softcapping", c.ScoreCap}, {"gemma2", "final_logit_softcapping", c.LogitsCap},
-		{"gemma3_text", "rope.freq_base_swa", float32(c.LocalTheta)}} {
-		if p.value != 0 && p.family == c.Name {
+		{"gemma3_text", "final_logit_softcapping", c.LogitsCap}, {"gemma3_text", "rope.freq_base_swa", float32(c.LocalTheta)},
+		{"gemma4", "final_logit_softcapping", c.LogitsCap}, {"gemma4", "rope.freq_base_swa", float32(c.LocalTheta)}} {
+		if p.value != 0 && (p.family == c.Name || p.family == Architecture(c)) {
 			pairs = append(pairs, Pair{p.key, p.value})
 		}
 	}
@@ -111,7 +155,7 @@ func multipliers(c model.Config) (pairs []Pair) {
 }
 
 // names replaces the published names by GGUF's.
-var names = strings.NewReplacer("model.embed_tokens", "token_embd", "model.norm", "output_norm", "lm_head", "output",
+var names = strings.NewReplacer("model.embed_tokens_per_layer", "per_layer_token_embd", "model.embed_tokens", "token_embd", "model.norm", "output_norm", "lm_head", "output",
 	"model.layers", "blk", "input_layernorm", "attn_norm", "post_attention_layernorm", "ffn_norm",
 	"self_attn.qkv_proj", "attn_qkv", "self_attn.q_proj", "attn_q", "self_attn.k_proj", "attn_k",
 	"self_attn.v_proj", "attn_v", "post_self_attn_layernorm", "post_attention_norm", "post_mlp_layernorm",
@@ -123,12 +167,19 @@ var names = strings.NewReplacer("model.embed_tokens", "token_embd", "model.norm"
 	"mlp.shared_experts.up_proj", "ffn_up_shexp", "mlp.shared_experts.down_proj", "ffn_down_shexp",
 	"self_attn.q_a_proj", "attn_q_a", "self_attn.q_a_layernorm", "attn_q_a_norm", "self_attn.q_b_proj", "attn_q_b",
 	"self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa", "self_attn.kv_a_layernorm", "attn_kv_a_norm",
-	"self_attn.kv_b_proj", "attn_kv_b")
+	"self_attn.kv_b_proj", "attn_kv_b", "layer_scalar", "layer_output_scale.weight", "router.scale", "ffn_gate_inp.scale",
+	"router.per_expert_scale", "ffn_down_exps.scale", "pre_feedforward_layernorm_2", "pre_ffw_norm_2",
+	"post_feedforward_layernorm_1", "post_ffw_norm_1", "post_feedforward_layernorm_2", "post_ffw_norm_2",
+	"model.per_layer_model_projection", "per_layer_model_proj", "model.per_layer_projection_norm", "per_layer_proj_norm",
+	"per_layer_input_gate", "inp_gate", "per_layer_projection", "proj", "post_per_layer_input_norm", "post_norm")
 
 // Name returns GGUF's name of a tensor, whose name in Llama's checkpoints is given.
 func Name(c model.Config, llama string) string {
 	if c.Sinks { // of gpt-oss
 		llama = strings.Replace(llama, "post_attention_layernorm", "post_attention_norm", 1)
+	}
+	if c.Experts != nil && c.Experts.Beside {
+		llama = strings.Replace(llama, "mlp.shared_experts.", "mlp.", 1)
 	}
 	return names.Replace(llama)
 }

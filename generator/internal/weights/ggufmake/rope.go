@@ -3,6 +3,7 @@ package ggufmake
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"reel.internal/reel/generator/internal/model"
 )
@@ -41,6 +42,8 @@ type Named struct {
 // Divisors returns what RoPE's frequencies are divided by, as the converter computes it, for each tensor of them.
 func Divisors(c model.Config) (list []Named) {
 	switch c.RoPE.Kind {
+	case model.ProportionalRoPE:
+		return []Named{{"rope_freqs.weight", floats(proportional(c))}}
 	case model.Llama3RoPE:
 		return []Named{{"rope_freqs.weight", llama3(c)}}
 	case model.LongRoPE:
@@ -53,6 +56,19 @@ func Divisors(c model.Config) (list []Named) {
 func floats(values []float32) (out []byte) {
 	for _, v := range values {
 		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(v))
+	}
+	return out
+}
+
+// proportional returns the divisors of heads of which RoPE rotates the first pairs alone.
+func proportional(c model.Config) []float32 {
+	d := c.HeadDim
+	if c.Wide != nil {
+		d = c.Wide.HeadDim
+	}
+	out := slices.Repeat([]float32{1e30}, d/2)
+	for i := range int(c.RoPE.Fraction * float64(d) / 2) {
+		out[i] = float32(c.RoPE.Factor)
 	}
 	return out
 }
