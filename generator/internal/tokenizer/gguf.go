@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -62,7 +63,8 @@ func FromGGUF(m Metadata) (*Tokenizer, GGUFSettings, error) {
 type ggufVocab struct {
 	m        Metadata
 	pipeline ggufPipeline
-	scored   bool // model llama, else gpt2
+	scored   bool // model llama
+	merged   bool // model gemma4; else gpt2
 	tokens   []string
 	kinds    []ggufKind
 	special  map[string]int32 // ids by the name in templates, such as bos_token
@@ -89,12 +91,15 @@ func readGGUF(m Metadata) (*ggufVocab, error) {
 	case "llama":
 		v.scored = true
 		v.pipeline = scoredPipeline(m)
+	case "gemma4":
+		v.merged = true
+		v.pipeline = mergedPipeline()
 	case "gpt2":
 		v.pipeline, err = namedPipeline(m)
 	case "":
 		err = fmt.Errorf("%w: no %smodel", ErrInvalid, keys)
 	default:
-		err = fmt.Errorf("%w: %smodel %.40q, want llama or gpt2", ErrUnsupported, keys, name)
+		err = fmt.Errorf("%w: %smodel %.40q, want llama, gpt2 or gemma4", ErrUnsupported, keys, name)
 	}
 	if err != nil {
 		return nil, err
@@ -104,6 +109,10 @@ func readGGUF(m Metadata) (*ggufVocab, error) {
 
 // maxGGUFText bounds the bytes of all tokens, and of all merges.
 const maxGGUFText = maxFile
+
+// padding matches the tokens of rows of the embedding that tokenizer.json has none for. Ollama's converters write them as
+// added tokens, llama.cpp's as unused ones.
+var padding = regexp.MustCompile(`^\[PAD[0-9]+\]$`)
 
 // readTokens reads tokens and their types. It leaves out empty tokens, as converters write unused
 // rows of the embedding.
@@ -125,7 +134,7 @@ func (v *ggufVocab) readTokens() error {
 	v.kinds = make([]ggufKind, len(kinds))
 	for id, n := range kinds {
 		v.kinds[id] = ggufKind(n)
-		if v.tokens[id] == "" {
+		if v.tokens[id] == "" || v.kinds[id] == kindUser && padding.MatchString(v.tokens[id]) {
 			v.kinds[id] = kindUnused
 		}
 		if v.kinds[id] < kindNormal || v.kinds[id] > kindByte {
@@ -192,6 +201,7 @@ func (v *ggufVocab) model() (*bpeConfig, error) {
 		c.ByteFallback = true
 		c.Merges, err = v.scoredMerges(c.Vocab)
 	} else {
+		c.ByteFallback = v.merged
 		c.Merges, err = v.namedMerges()
 		for _, p := range c.Merges {
 			for _, content := range []string{p[0], p[1], p[0] + p[1]} {
@@ -204,7 +214,7 @@ func (v *ggufVocab) model() (*bpeConfig, error) {
 	return c, err
 }
 
-// namedMerges reads the merges of model gpt2.
+// namedMerges reads the merges of models gpt2 and gemma4.
 func (v *ggufVocab) namedMerges() ([]mergePair, error) {
 	list, ok := v.m.Strings(keys + "merges")
 	if !ok {

@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 // ggufPipeline is the way of a text to pieces and of tokens to text, as tokenizer.json has it.
@@ -20,23 +21,37 @@ type object map[string]any
 func scoredPipeline(m Metadata) ggufPipeline {
 	prepend, found := m.Bool(keys + "add_space_prefix")
 	prepend = prepend || !found
-	normalizers := []object{{"type": "Replace", "pattern": object{"String": " "}, "content": space}}
-	decoders := []object{{"type": "Replace", "pattern": object{"String": space}, "content": " "},
-		{"type": "ByteFallback"}, {"type": "Fuse"}}
+	normalizers, decoders := []object{replaceSpaces}, byteDecoders
 	if prepend {
 		normalizers = append([]object{{"type": "Prepend", "prepend": space}}, normalizers...)
-		decoders = append(decoders, object{"type": "Strip", "content": " ", "start": 1, "stop": 0})
+		decoders = append(slices.Clone(decoders), object{"type": "Strip", "content": " ", "start": 1, "stop": 0})
 	}
 	return ggufPipeline{normalizer: toJSON(object{"type": "Sequence", "normalizers": normalizers}),
 		decoder: toJSON(object{"type": "Sequence", "decoders": decoders}), bos: true}
 }
+
+// mergedPipeline returns the pipeline of model gemma4: that of Gemma 4's tokenizer.json, whose Split at spaces cuts
+// nothing, since its normalizer has replaced them. Merges go over the whole text. llama.cpp merges nothing over the
+// borders of runs of line feeds, and takes such a run whole where it is a token; the metadata asks for neither.
+func mergedPipeline() ggufPipeline {
+	return ggufPipeline{normalizer: toJSON(replaceSpaces), bos: true,
+		decoder: toJSON(object{"type": "Sequence", "decoders": byteDecoders})}
+}
+
+// The parts of pipelines over characters.
+var (
+	replaceSpaces = object{"type": "Replace", "pattern": object{"String": " "}, "content": space}
+	byteDecoders  = []object{{"type": "Replace", "pattern": object{"String": space}, "content": " "},
+		{"type": "ByteFallback"}, {"type": "Fuse"}}
+)
 
 // namedPipeline returns the pipeline of model gpt2 by the name of its pre-tokenizer.
 func namedPipeline(m Metadata) (ggufPipeline, error) {
 	name, _ := m.String(keys + "pre")
 	p, ok := ggufPieces[name]
 	if !ok {
-		return ggufPipeline{}, fmt.Errorf("%w: %spre %.40q: no such pre-tokenizer is known", ErrUnsupported, keys, name)
+		return ggufPipeline{}, fmt.Errorf("%w: %spre %.40q: no such pre-tokenizer is known: take the model as a directory "+
+			"with its tokenizer.json", ErrUnsupported, keys, name)
 	}
 	members := append(p.before[:len(p.before):len(p.before)],
 		object{"type": "ByteLevel", "add_prefix_space": false, "use_regex": p.gpt2})
@@ -87,6 +102,7 @@ var ggufPieces = map[string]pieces{
 	"command-r":        {nfc: true, before: digits, gpt2: true},
 	"deepseek-llm": {before: append(splits("[\r\n]", `\s?[`+deepSeekLetters+`]+`,
 		`\s?[!-/:-~！-／：-～‘-‟　-。]+`, `\s+$`, cjkPattern), digits...)},
+	"deepseek-v3":    {before: splits(`\p{N}{1,3}`, "[\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF]+", deepSeek3Pattern)},
 	"deepseek-coder": {before: append(splits("[\r\n]", `\s?\p{L}+`, `\s?\p{P}+`, cjkPattern), digits...)},
 	"default":        {before: splits(`[\p{P}\$\+<=>\^~\|]+`, gpt2Pattern, `\p{N}+`, `[0-9][0-9][0-9]`)},
 }
@@ -117,6 +133,9 @@ const (
 	tekkenPattern = wordStarter + upper + `*` + lower + `+|` + wordStarter + upper + `+` + lower + `*|\p{N}` + caseOthers
 	gpt4oPattern  = wordStarter + upper + `*` + lower + `+` + contracted + `|` +
 		wordStarter + upper + `+` + lower + `*` + contracted + `|\p{N}{1,3}` + caseOthers
+
+	deepSeek3Pattern = "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|" +
+		" ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"
 
 	cjkPattern = "[\u4E00-\u9FA5\u0800-\u4E00\uAC00-\uD7FF]+"
 

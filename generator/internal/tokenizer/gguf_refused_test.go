@@ -59,11 +59,15 @@ func TestGGUFRefused(t *testing.T) {
 		"merge no UTF-8":     {gpt2.with(merges, []string{"a \xff"}), ErrInvalid, "UTF-8"},
 		"no scores":          {llama.with(scores, nil), ErrInvalid, scores},
 		"few scores":         {llama.with(scores, []float64{1}), ErrInvalid, "1 entries"},
+		"few whole scores":   {llama.with(scores, []int64{1}), ErrInvalid, "1 entries"},
 		"NaN":                {changed(llama, scores, 5, math.NaN()), ErrInvalid, "token 5 has the score NaN"},
 		"one score":          {llama.with(scores, make([]float64, len(llama[scores].([]float64)))), ErrUnsupported, "all 0"},
 		"byte token missing": {changed(llama, list, 68, "<0xZZ>"), ErrUnsupported, "0x41"},
 		"bos id":             {gpt2.with("tokenizer.ggml.bos_token_id", uint64(len(tokens))), ErrInvalid, "bos_token_id"},
 		"eos id":             {llama.with("tokenizer.ggml.eos_token_id", uint64(math.MaxUint64)), ErrInvalid, "eos_token_id"},
+		"end list":           {llama.with("tokenizer.ggml.eos_token_ids", []int64{2, 1 << 40}), ErrInvalid, "eos_token_ids"},
+		"negative end":       {llama.with("tokenizer.ggml.eos_token_ids", []int64{-1}), ErrInvalid, "eos_token_ids"},
+		"bos of Gemma 4":     {gpt2.with("tokenizer.ggml.model", "gemma4"), ErrInvalid, "bos_token_id"},
 		"bos missing":        {gpt2.with("tokenizer.ggml.add_bos_token", true), ErrInvalid, "bos_token_id"},
 		"bos by default": {gpt2.with("tokenizer.ggml.pre", "tekken").with("tokenizer.ggml.add_bos_token", nil),
 			ErrInvalid, "bos_token_id"},
@@ -114,6 +118,23 @@ func TestGGUFUnused(t *testing.T) {
 	}
 }
 
+// Ollama's converters write rows without a token as added tokens, which text does not become.
+func TestGGUFPadding(t *testing.T) {
+	m := converted(t, "gpt2", "gpt-2", patch("added_tokens", "[]"))
+	kinds := slices.Clone(m["tokenizer.ggml.token_type"].([]int64))
+	for id, kind := range kinds {
+		if ggufKind(kind) == kindUnused {
+			kinds[id] = int64(kindUser)
+		}
+	}
+	want, _ := fromGGUF(t, m)
+	got, _ := fromGGUF(t, m.with("tokenizer.ggml.token_type", kinds))
+	last := m["tokenizer.ggml.tokens"].([]string)[len(kinds)-1]
+	if !sameIDs(want, got, marked.Trusted(last), true) || got.Vocab() != want.Vocab() || !strings.HasPrefix(last, "[PAD") {
+		t.Errorf("%s is a token, and %d of %d ids", last, got.Vocab(), want.Vocab())
+	}
+}
+
 // Infinite scores have an order like others, and merges of one token in a circle of others end.
 func TestGGUFScoresAreOrdered(t *testing.T) {
 	m := scored(t)
@@ -145,6 +166,20 @@ func TestGGUFSettings(t *testing.T) {
 	_, s = fromGGUF(t, converted(t, "qwen2", "qwen2", nil).with("tokenizer.ggml.eos_token_id", uint64(642)))
 	if !slices.Equal(s.EndTokens, []int32{640, 642}) || len(s.Tokens) != 1 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// Where a file has <|return|> and <|call|>, <|end|> ends a message of an answer and not the answer.
+func TestGGUFEndOfAMessage(t *testing.T) {
+	for names, want := range map[string][]int32{"<|end|> <|return|> <|call|>": {641, 642},
+		"<|end|> <|return|> [EOT]": {640, 641, 642}, "<|end|> <|other|> <|call|>": {640, 642}} {
+		m := converted(t, "qwen2", "qwen2", nil)
+		tokens := slices.Clone(m["tokenizer.ggml.tokens"].([]string))
+		copy(tokens[640:], strings.Fields(names))
+		_, s := fromGGUF(t, m.with("tokenizer.ggml.tokens", tokens).with("tokenizer.ggml.eos_token_id", uint64(642)))
+		if !slices.Equal(s.EndTokens, want) {
+			t.Errorf("%s: %v end an answer, want %v", names, s.EndTokens, want)
+		}
 	}
 }
 
@@ -226,6 +261,7 @@ func FuzzGGUF(f *testing.F) {
 	f.Add(true, "<s>\x00a\x00aa\x00aaa\x00 \x00", []byte{3, 1, 1, 1, 4}, []byte{9, 1, 2, 3}, uint64(0), "llama-bpe")
 	f.Add(false, "a\x00b\x00ab\x00<|im_end|>", []byte{1, 1, 1, 3}, []byte("a b"), uint64(3), "qwen2")
 	f.Add(false, "a\x00b\x00a", []byte{1, 1, 1}, []byte{}, uint64(7), "x")
+	f.Add(false, "<bos>\x00<turn|>\x00</s>\x00<|tool_response>\x00a", []byte{3, 3, 1, 4}, []byte("< /"), uint64(0), "gemma4")
 	f.Fuzz(func(t *testing.T, llama bool, tokens string, kinds, more []byte, id uint64, pre string) {
 		checkAny(t, anyMetadata(llama, tokens, kinds, more, id, pre))
 	})
@@ -245,8 +281,13 @@ func anyMetadata(llama bool, tokens string, kinds, more []byte, id uint64, pre s
 			types[i] = int64(kinds[i])
 		}
 	}
-	if llama {
-		m["tokenizer.ggml.model"] = "llama"
+	if pre == "gemma4" {
+		m["tokenizer.ggml.model"] = pre
+	}
+	if llama || pre == "gemma4" {
+		if llama {
+			m["tokenizer.ggml.model"] = "llama"
+		}
 		for b := range 256 {
 			list, types = append(list, byteContent(byte(b))), append(types, 6)
 		}

@@ -79,14 +79,15 @@ func (v *ggufVocab) scoredMerges(vocab map[string]int32) ([]mergePair, error) {
 // scores reads the scores, one for each token. Old files have whole numbers.
 func (v *ggufVocab) scores() ([]float64, error) {
 	scores, found := v.m.Floats(keys + "scores")
-	if !found {
-		whole, _ := v.m.Ints(keys + "scores")
-		for _, n := range whole {
-			scores = append(scores, float64(n))
-		}
+	whole, _ := v.m.Ints(keys + "scores")
+	if n := max(len(scores), len(whole)); n != len(v.tokens) {
+		return nil, fmt.Errorf("%w: %sscores has %d entries for %d tokens", ErrInvalid, keys, n, len(v.tokens))
 	}
-	if len(scores) != len(v.tokens) {
-		return nil, fmt.Errorf("%w: %sscores has %d entries for %d tokens", ErrInvalid, keys, len(scores), len(v.tokens))
+	if !found {
+		scores = make([]float64, len(whole))
+		for i, n := range whole {
+			scores[i] = float64(n)
+		}
 	}
 	if id := slices.IndexFunc(scores, math.IsNaN); id >= 0 {
 		return nil, fmt.Errorf("%w: %sscores: token %d has the score NaN", ErrInvalid, keys, id)

@@ -29,8 +29,30 @@ var ggufSpecials = []struct {
 // llama.cpp (its special_eog_ids). Such a token is a control token, whatever its type.
 var ggufEnds = []string{"<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|endoftext|>", "</s>",
 	"<end_of_turn>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>",
-	"<eos>", "<｜end▁of▁sentence｜>",
+	"<eos>", "<｜end▁of▁sentence｜>", "<turn|>", toolResponse,
 	"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<reponame>", "<|file_sep|>"}
+
+// toolResponse ends an answer of Gemma 4 after calls of tools.
+const toolResponse = "<|tool_response>"
+
+// gemma4Visible are the special tokens of Gemma 4 that converters write as added and not special, so that llama.cpp
+// prints them. They are special in tokenizer.json: no text that is data may have them.
+var gemma4Visible = []string{"<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", toolResponse,
+	"<tool_response|>", `<|"|>`}
+
+// readEnds reads the list of end tokens that Ollama's converters write, from generation_config.json.
+func (v *ggufVocab) readEnds() error {
+	list, _ := v.m.Ints(keys + "eos_token_ids")
+	for _, id := range list {
+		if id < 0 || id >= int64(len(v.tokens)) {
+			return fmt.Errorf("%w: %seos_token_ids: no token has the id %d", ErrInvalid, keys, id)
+		}
+		if v.kinds[id] != kindUnused {
+			v.ends[int32(id)] = true
+		}
+	}
+	return nil
+}
 
 // readSpecials reads the ids of special tokens and finds the end tokens.
 func (v *ggufVocab) readSpecials() error {
@@ -60,12 +82,50 @@ func (v *ggufVocab) readSpecials() error {
 			v.ends[int32(id)] = true
 		}
 	}
+	if err := v.readEnds(); err != nil {
+		return err
+	}
+	v.dropTag()
 	v.markControls()
+	v.dropMessageEnd()
 	return nil
 }
 
-// markControls makes control tokens of those that begin or end a text.
+// dropTag takes </s> from the end tokens where toolResponse is: there it is a tag of HTML. (llama.cpp does the same.)
+func (v *ggufVocab) dropTag() {
+	tag, responds := int32(-1), false
+	for id := range v.ends {
+		if v.tokens[id] == "</s>" {
+			tag = id
+		}
+		responds = responds || v.tokens[id] == toolResponse
+	}
+	if eos, ok := v.special["eos_token"]; responds && !(ok && eos == tag) {
+		delete(v.ends, tag)
+	}
+}
+
+// dropMessageEnd takes <|end|> from the end tokens where <|return|> and <|call|> are: there, as in gpt-oss's files, it
+// ends a message, such as what the model thinks, and others follow. (llama.cpp does the same.)
+func (v *ggufVocab) dropMessageEnd() {
+	ids := map[string]int32{}
+	for id := range v.ends {
+		ids[v.tokens[id]] = id
+	}
+	end, ok := ids["<|end|>"]
+	_, returns := ids["<|return|>"]
+	if _, calls := ids["<|call|>"]; ok && returns && calls {
+		delete(v.ends, end)
+	}
+}
+
+// markControls makes control tokens of those that begin or end a text, and of [gemma4Visible].
 func (v *ggufVocab) markControls() {
+	for id, content := range v.tokens {
+		if v.merged && v.kinds[id] == kindUser && slices.Contains(gemma4Visible, content) {
+			v.kinds[id] = kindControl
+		}
+	}
 	for id := range v.ends {
 		v.kinds[id] = kindControl
 	}
@@ -85,7 +145,7 @@ func (v *ggufVocab) around() (template, error) {
 		{"add_bos_token", "bos_token", v.pipeline.bos, &t.prefix},
 		{"add_eos_token", "eos_token", false, &t.suffix},
 	} {
-		if add, ok := v.m.Bool(keys + s.key); ok {
+		if add, ok := v.m.Bool(keys + s.key); ok && !(v.merged && s.name == "bos_token") { // early files have it false
 			s.add = add
 		}
 		if !s.add {

@@ -182,6 +182,15 @@ func TestGGUFMerges(t *testing.T) {
 	}
 }
 
+// Ollama's converters list the tokens of generation_config.json that end an answer.
+func TestGGUFEndList(t *testing.T) {
+	ends := []int64{2, 300, 301}
+	_, settings := fromGGUF(t, scored(t).with("tokenizer.ggml.eos_token_ids", ends))
+	if !slices.Equal(settings.EndTokens, []int32{2, 300, 301}) {
+		t.Errorf("end tokens %v", settings.EndTokens)
+	}
+}
+
 // Phi-3's added tokens strip the white space behind them, and nothing in the metadata says so.
 func TestGGUFPhi3(t *testing.T) {
 	var added []addedToken

@@ -76,7 +76,10 @@ func (w *ggufWriter) write() ([]GGUFPair, error) {
 		pairs = append(pairs, GGUFPair{"tokenizer.chat_template", w.model.ChatTemplate})
 	}
 	pairs = append(pairs, GGUFPair{keys + "tokens", w.tokens}, GGUFPair{keys + "token_type", w.kinds})
-	if w.bpe.ByteFallback {
+	switch {
+	case w.isGemma4():
+		return w.merged(pairs)
+	case w.bpe.ByteFallback:
 		return w.scored(pairs)
 	}
 	return w.named(pairs)
@@ -105,7 +108,8 @@ func (w *ggufWriter) setTokens() {
 		a := &w.config.AddedTokens[i]
 		kind := kindUser
 		switch {
-		case w.bpe.ByteFallback && w.bpe.UnkToken != nil && *w.bpe.UnkToken == a.Content:
+		case w.isGemma4() && slices.Contains(gemma4Visible, a.Content):
+		case w.bpe.ByteFallback && !w.isGemma4() && w.bpe.UnkToken != nil && *w.bpe.UnkToken == a.Content:
 			kind = kindUnknown
 		case a.isControl():
 			kind = kindControl
@@ -139,7 +143,13 @@ func (w *ggufWriter) around() (pairs []GGUFPair, err error) {
 			return nil, fmt.Errorf("%w: post_processor: it puts ids %v around a text, and GGUF can only name %s",
 				ErrUnsupported, end.list, end.name)
 		}
-		pairs = append(pairs, GGUFPair{keys + end.key, len(end.list) > 0})
+		add := len(end.list) > 0
+		if !add && w.isGemma4() && end.name == "bos_token" && ok {
+			add = true
+			w.warnings = append(w.warnings, "a text that is no conversation begins with the token bos, as with all models of "+
+				"this architecture, and with tokenizer.json it does not")
+		}
+		pairs = append(pairs, GGUFPair{keys + end.key, add})
 	}
 	return w.ends(pairs, ids), nil
 }
@@ -179,6 +189,18 @@ func (w *ggufWriter) scored(pairs []GGUFPair) ([]GGUFPair, error) {
 	return nil, failed
 }
 
+// merges returns the merges as texts.
+func (w *ggufWriter) merges() ([]string, error) {
+	merges := make([]string, len(w.bpe.Merges))
+	for i, p := range w.bpe.Merges {
+		if strings.Contains(p[0]+p[1], " ") {
+			return nil, fmt.Errorf("%w: merges: %q has a space", ErrUnsupported, p)
+		}
+		merges[i] = p[0] + " " + p[1]
+	}
+	return merges, nil
+}
+
 // scores returns the scores of tokens: each merge, and then each other token, has one less than the one before it.
 func (w *ggufWriter) scores() []float32 {
 	scores, next := make([]float32, len(w.tokens)), float32(0)
@@ -214,12 +236,9 @@ var preferred = []string{"llama-bpe", "qwen2", "tekken", "gpt-4o", "dbrx", "deep
 
 // named writes a model over bytes, with its merges and the name of its pre-tokenizer.
 func (w *ggufWriter) named(pairs []GGUFPair) ([]GGUFPair, error) {
-	merges := make([]string, len(w.bpe.Merges))
-	for i, p := range w.bpe.Merges {
-		if strings.Contains(p[0]+p[1], " ") {
-			return nil, fmt.Errorf("%w: merges: %q has a space", ErrUnsupported, p)
-		}
-		merges[i] = p[0] + " " + p[1]
+	merges, err := w.merges()
+	if err != nil {
+		return nil, err
 	}
 	pairs = append(pairs, GGUFPair{keys + "model", "gpt2"}, GGUFPair{keys + "merges", merges})
 	own, err := pipelineOf(w.config.Normalizer, w.config.PreTokenizer)
@@ -283,13 +302,13 @@ func (w *ggufWriter) check(pairs []GGUFPair) error {
 	if err != nil {
 		return fmt.Errorf("%w: the metadata cannot be read again: %w", ErrUnsupported, err)
 	}
-	if read.model.bpe != nil && w.bpe.ByteFallback {
+	if read.model.bpe != nil && w.bpe.ByteFallback && !w.isGemma4() {
 		if err := w.checkMerges(m); err != nil {
 			return err
 		}
 	}
 	for _, text := range probes {
-		if !sameIDs(w.own, read, marked.Data(text)) {
+		if !sameIDs(w.own, read, marked.Data(text), !w.isGemma4()) {
 			return fmt.Errorf("%w: it gives other ids for %.40q than its metadata would", ErrUnsupported, text)
 		}
 	}
@@ -330,27 +349,27 @@ func (w *ggufWriter) checkMerges(m ggufMetadata) error {
 	return nil
 }
 
-// compareSpaces warns if a space at the begin of a text, or beside a control token, gives other ids.
+// compareSpaces warns if a space at the begin of a text, or a space or a letter beside an added token, gives other ids.
 func (w *ggufWriter) compareSpaces(read *Tokenizer) {
 	texts := []string{" a"}
 	for id, kind := range w.kinds {
-		if ggufKind(kind) == kindControl {
+		if k := ggufKind(kind); k == kindControl || k == kindUser {
 			texts = append(texts, "a "+w.tokens[id]+" b"+w.tokens[id]+"c")
 		}
 	}
 	for _, text := range texts {
-		if !sameIDs(w.own, read, marked.Trusted(text)) {
-			w.warnings = append(w.warnings, fmt.Sprintf("spaces at the begin of a text, or beside a control token, give "+
-				"other ids than with tokenizer.json, as in %q: the metadata cannot say how to treat them", text))
+		if !sameIDs(w.own, read, marked.Trusted(text), !w.isGemma4()) {
+			w.warnings = append(w.warnings, fmt.Sprintf("spaces at the begin of a text, or spaces or letters beside an "+
+				"added token, give other ids than with tokenizer.json, as in %q: the metadata cannot say how to treat them", text))
 			return
 		}
 	}
 }
 
-// sameIDs reports whether two tokenizers encode a text alike.
-func sameIDs(a, b *Tokenizer, text marked.Text) bool {
-	first, err1 := a.EncodeMarked(text, true)
-	second, err2 := b.EncodeMarked(text, true)
+// sameIDs reports whether two tokenizers encode a text alike, with the tokens around it or without.
+func sameIDs(a, b *Tokenizer, text marked.Text, around bool) bool {
+	first, err1 := a.EncodeMarked(text, around)
+	second, err2 := b.EncodeMarked(text, around)
 	return err1 == nil && err2 == nil && slices.Equal(first, second)
 }
 

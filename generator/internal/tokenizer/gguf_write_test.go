@@ -128,7 +128,7 @@ func TestToGGUFWarnsOfSpaces(t *testing.T) {
 		t.Errorf("%q", warnings)
 	}
 	got, _ := fromGGUF(t, m)
-	if own, _ := Load(fsys); !sameIDs(own, got, marked.Data("the  king ")) {
+	if own, _ := Load(fsys); !sameIDs(own, got, marked.Data("the  king "), true) {
 		t.Error("plain text differs")
 	}
 	pieces = []byte(strings.Replace(string(pieces), "first", "never", 1))
@@ -136,6 +136,28 @@ func TestToGGUFWarnsOfSpaces(t *testing.T) {
 		"pre_tokenizer": pieces, "decoder": decoder}), GGUFModel{Architecture: "llama", Rows: 1100})
 	if prefix, ok := m.Bool("tokenizer.ggml.add_space_prefix"); !ok || prefix || len(warnings) > 0 {
 		t.Errorf("%v %v %q", prefix, ok, warnings)
+	}
+}
+
+// Options of added tokens that GGUF has no place for are said.
+func TestToGGUFWarnsOfAddedTokens(t *testing.T) {
+	for name, change := range map[string]func(a *addedToken){"lstrip": func(a *addedToken) { a.LStrip = true },
+		"rstrip": func(a *addedToken) { a.RStrip = true }, "single_word": func(a *addedToken) { a.SingleWord = true },
+		"none": func(*addedToken) {}} {
+		for _, special := range []bool{true, false} {
+			var list []addedToken
+			fields := plainAdded(t, "qwen2")
+			if err := json.Unmarshal(fields["added_tokens"], &list); err != nil {
+				t.Fatal(err)
+			}
+			list[len(list)-1].Special = special
+			change(&list[len(list)-1])
+			fields["added_tokens"] = toJSON(list)
+			_, warnings := written(t, patched(t, "qwen2", fields), GGUFModel{Architecture: "qwen2", Rows: 700})
+			if said := len(warnings) == 1 && strings.Contains(warnings[0], "added token"); said != (name != "none") {
+				t.Errorf("%s, special %t: %q", name, special, warnings)
+			}
+		}
 	}
 }
 

@@ -82,7 +82,7 @@ func decodeAll(tok *Tokenizer, ids []int32) string {
 }
 
 func TestVectors(t *testing.T) {
-	for _, file := range []string{"gpt2", "llama3", "options", "families", "pipelines", "encoders"} {
+	for _, file := range []string{"gpt2", "llama3", "options", "families", "pipelines", "encoders", "gemma4"} {
 		var cases []vectorCase
 		readJSON(t, "testdata/"+file+"_vectors.json", &cases)
 		for i, c := range cases {

@@ -46,6 +46,7 @@ A722-A76F A771-A787 A78B-A78E AB70-ABBF FB00-FB06 FB13-FB17 FF21-FF3A FF41-FF5A 
 118A0-118DF 1E900-1E943"""  # of DeepSeek-LLM's class
 LETTERS = "".join("-".join(chr(int(c, 16)) for c in r.split("-")) for r in RANGES.split())
 DEEPSEEK = [split_step("[\r\n]"), split_step(r"\s?[" + LETTERS + "]+"), split_step(r"\s?[!-/:-~！-／：-～‘-‟　-。]+"), split_step(r"\s+$"), *CODER[3:]]
+DEEPSEEK3 = [split_step(r"\p{N}{1,3}"), split_step("[一-龥\u3040-ゟ゠-ヿ]+"), split_step("[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"), byte_level()]
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 DEFAULT = [split_step(p) for p in (r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]")] + [byte_level()]
 PIPELINES = {  # by name: members, form C, ignore_merges
@@ -53,7 +54,7 @@ PIPELINES = {  # by name: members, form C, ignore_merges
     "qwen2": ([split_step(QWEN2), byte_level()], True, False), "deepseek-r1-qwen": ([split_step(QWEN2), byte_level()], False, False),
     "tekken": ([split_step(TEKKEN), byte_level()], False, True), "gpt-4o": ([split_step(O200K), byte_level()], False, False),
     "gpt-2": ([byte_level(True)], False, False), "olmo": ([byte_level(True)], True, False), "smollm": (SMOLLM, False, False), "command-r": (SMOLLM, True, False),
-    "deepseek-llm": (DEEPSEEK, False, False), "deepseek-coder": (CODER, False, False), "default": (DEFAULT, False, False)}
+    "deepseek-llm": (DEEPSEEK, False, False), "deepseek-coder": (CODER, False, False), "deepseek-v3": (DEEPSEEK3, False, False), "default": (DEFAULT, False, False)}
 
 def pre_tokenizers(texts):
     gpt2, out = json.loads((HERE / "gpt2.json").read_text()), []
