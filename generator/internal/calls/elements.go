@@ -222,11 +222,14 @@ func (r *Reader) misfit(c byte) {
 		rest = append(rest, c)
 	}
 	r.at -= len(rest) - 1
-	if r.elements.begun {
+	switch {
+	case r.pairs.begun():
+		r.endPairs(r.at+1, r.at)
+	case r.elements.begun:
 		r.piece("}", r.at+1)
 		r.clear(r.at)
 		r.completes(afterCall)
-	} else {
+	default:
 		r.refuse(r.at)
 	}
 	for i, b := range rest {

@@ -28,6 +28,9 @@ const (
 	// DeepSeek is the form of DeepSeek: <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{…}<｜tool▁call▁end｜>…, or
 	// with a type before the name and a fence around the arguments: function<｜tool▁sep｜>f```json{…}```.
 	DeepSeek
+	// Gemma is the form of Gemma 4: <|tool_call>call:f{a:<|"|>…<|"|>,b:3}<tool_call|>. Reasoning has a title; see
+	// [Form.Title].
+	Gemma
 	// Channelled is the form of gpt-oss: a message to a function, <|channel|>commentary to=functions.f
 	// <|constrain|>json<|message|>{…}<|call|>. It has no reasoning tags; see [Form.Channels].
 	Channelled
@@ -57,13 +60,20 @@ var markers = map[Family][]string{
 	GLM:     {callBegin, callEnd, keyBegin, keyEnd, valueOpen, valueClose},
 
 	DeepSeek: {callsBegin, callsEnd, oneBegin, oneEnd, separator, fenceEnd},
+	Gemma:    {pairsBegin, pairsEnd, quoteMark, resultBegin},
 }
 
 // reasoningTags are the known tags around reasoning: before it, and after it.
 var reasoningTags = [][2]string{
 	{"<think>", "</think>"}, {"<seed:think>", "</seed:think>"}, {"[THINK]", "[/THINK]"},
-	{"<|START_THINKING|>", "<|END_THINKING|>"},
+	{"<|START_THINKING|>", "<|END_THINKING|>"}, {thoughtBegin, "<channel|>"},
 }
+
+// Gemma 4's reasoning is a channel, whose title is its first line.
+const (
+	thoughtBegin = "<|channel>"
+	thoughtTitle = "thought"
+)
 
 // Form says how a model writes its reasoning and its calls. The zero Form has neither.
 type Form struct {
@@ -79,6 +89,9 @@ type Form struct {
 	Channels bool
 	// Begin and End are the tags around reasoning; empty without reasoning.
 	Begin, End string
+	// Title is the first line of reasoning, without its line feed, if it belongs to the tag before it. Such a model may
+	// reason again after it has begun its answer.
+	Title string
 }
 
 // FormOf returns the form that a chat template shows.
@@ -99,6 +112,9 @@ func FormOf(template string) Form {
 			break
 		}
 	}
+	if f.Begin == thoughtBegin {
+		f.Title = thoughtTitle
+	}
 	return f
 }
 
@@ -111,6 +127,8 @@ func familyOf(has func(string) bool) Family {
 		return Mistral
 	case has(callsBegin) && has(separator):
 		return DeepSeek
+	case has(pairsBegin) && has(callWord):
+		return Gemma
 	case has(callBegin) && has(functionBegin) && has(parameterBegin):
 		return Coder
 	case has(callBegin) && has(keyBegin) && has(valueOpen):

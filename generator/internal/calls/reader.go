@@ -56,6 +56,7 @@ type Reader struct {
 	tool     string // the name of a call's tool; empty while unknown
 	held     Span   // arguments that came before the name; empty without
 	elements elements
+	pairs    pairs
 	listed   listedPhase
 	marked   bool // a control token is taken
 	reasons  bool // the message in a channel is reasoning
@@ -69,6 +70,7 @@ type state int
 
 const (
 	atStart           state = iota // reasoning, a call or text
+	inTitle                        // the title of reasoning
 	inReasoning                    // its end
 	atAnswer                       // a call or text
 	inAnswer                       // text, or a call with a marker
@@ -80,6 +82,7 @@ const (
 	inTail                         // the rest of a call's object
 	inListed                       // a call in a list of the family DeepSeek, up to its arguments
 	inElements                     // the rest of a call whose parameters are elements
+	inPairs                        // the rest of a call of the family Gemma
 	afterCall                      // the end of a call, a further call, or text
 	inHeader                       // what a message of the form Channels begins with, up to its text
 	inMessage                      // its text
@@ -104,7 +107,7 @@ func NewReader(o Options) *Reader {
 	}
 	switch {
 	case o.Form.End != "" && o.Inside:
-		r.state, r.skip = inReasoning, o.Apart
+		r.beginReasoning()
 	case o.Form.End != "":
 		r.state = atStart
 	}
@@ -146,6 +149,10 @@ func (r *Reader) step(c byte) {
 		r.element(c)
 	case inListed:
 		r.listedByte(c)
+	case inPairs:
+		r.pairByte(c)
+	case inTitle:
+		r.titleByte(c)
 	case inHeader, inMessage, beforeMessageArgs, afterMessage:
 		r.channelByte(c)
 	case ended:
@@ -173,6 +180,12 @@ func (r *Reader) Mark(marker string) {
 		if r.markElement(marker) {
 			return
 		}
+	case r.state == inPairs:
+		if r.markPair(marker) {
+			return
+		}
+	case r.state == inTitle:
+		r.endTitle(true)
 	case r.state == inTail:
 		r.state, r.skip = afterCall, true
 	case r.state == inHead, r.state == inName, r.state == inCallID, r.state == beforeArgs:
@@ -192,7 +205,9 @@ func (r *Reader) End() {
 		return
 	case r.options.Form.Channels:
 		r.endChannels()
-	case r.state == inElements && r.elements.begun: // a part of a value is none of the text
+	case r.state == inTitle:
+		r.endTitle(true)
+	case r.inArguments(): // a part of a value is none of the text
 		r.clear(r.at)
 	default:
 		r.settle(r.at)
@@ -265,14 +280,14 @@ func (r *Reader) spells(marker string) bool {
 func (r *Reader) expects(marker string) bool {
 	switch marker {
 	case r.options.Form.Begin:
-		return r.state == atStart
+		return r.state == atStart || r.reasonsAgain()
 	case r.options.Form.End:
-		return r.state == inReasoning
-	case callEnd:
+		return r.state == inReasoning || r.options.Apart && r.reasonsAgain()
+	case callEnd, pairsEnd, resultBegin:
 		return r.state == afterCall
 	case callsEnd, oneBegin, oneEnd, fenceEnd:
 		return r.state == afterCall && r.list
-	case callBegin, pythonTag, toolCalls, callsBegin:
+	case callBegin, pythonTag, toolCalls, callsBegin, pairsBegin:
 		return r.state == atStart || r.state == atAnswer || r.state == inAnswer || r.state == afterCall
 	case idMark:
 		return r.state == inName
@@ -286,16 +301,16 @@ func (r *Reader) expects(marker string) bool {
 func (r *Reader) meet(marker string, end int) {
 	switch marker {
 	case r.options.Form.Begin, r.options.Form.End:
-		next := atAnswer
-		if r.state == atStart {
-			next = inReasoning
-		}
 		if !r.options.Apart {
 			r.emit(Text, end)
 		}
 		r.clear(end)
-		r.state, r.skip = next, r.options.Apart
-	case callEnd, callsEnd, oneEnd, fenceEnd:
+		if marker == r.options.Form.Begin {
+			r.beginReasoning()
+			return
+		}
+		r.state, r.skip = atAnswer, r.options.Apart
+	case callEnd, callsEnd, oneEnd, fenceEnd, pairsEnd:
 		r.list = r.list && marker != callsEnd
 		r.clear(end)
 		r.skip = true
@@ -303,6 +318,11 @@ func (r *Reader) meet(marker string, end int) {
 		r.beginListed(beforeListed)
 	case oneBegin:
 		r.beginListed(beforeSep)
+	case pairsBegin:
+		r.beginPairs()
+	case resultBegin: // what follows would be the tool's result, which the model does not know
+		r.clear(end)
+		r.state = ended
 	case callBegin, pythonTag:
 		if f := r.options.Form.Family; f == Coder || f == GLM {
 			r.beginElements()

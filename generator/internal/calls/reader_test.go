@@ -87,6 +87,9 @@ var (
 	glm      = Options{Form: Form{Family: GLM}, Tools: []string{"get", "put"}, Types: elementTypes}
 	deepseek = Options{Form: Form{Family: DeepSeek}, Tools: []string{"get", "put"}}
 	fenced   = Options{Form: Form{Family: DeepSeek, Fenced: true}, Tools: []string{"get", "put"}}
+	gemma    = Options{Form: Form{Family: Gemma}, Tools: []string{"get", "put"}, Types: elementTypes}
+	titled   = Options{Form: Form{Family: Gemma, Begin: thoughtBegin, End: "<channel|>", Title: thoughtTitle}, Apart: true,
+		Tools: []string{"get", "put"}}
 	mistral  = Options{Form: Form{Family: Mistral}, Tools: []string{"get", "put"}}
 	thinking = Options{Form: Form{Begin: "<think>", End: "</think>"}, Apart: true}
 	exact    = Options{Form: Form{Begin: "<think>", End: "</think>"}, Apart: true, Inside: true, Exact: true}
@@ -287,12 +290,16 @@ func FuzzReader(f *testing.F) {
 		"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get\n```json\n{}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>",
 		"\x01<｜tool▁calls▁begin｜>\x02\x01<｜tool▁call▁begin｜>\x02get\x01<｜tool▁sep｜>\x02{}\x01<｜tool▁call▁end｜>\x02",
 		controls("<|channel|>analysis<|message|>a<|end|><|start|>assistant to=functions.get<|channel|>b<|message|>{}<|call|>"),
+		"<|channel>thought\na\n<channel|>b<|tool_call>call:get{a:<|\"|>x\"<<|\"|>,b:[1,{c:true}]}<tool_call|><|tool_response>",
+		"<|tool_call>call:get{\"a\": \"\\\"\", <|\"|>b<|\"|>: none, c:}<|channel>thought\n<channel|>",
+		"\x01<|tool_call>\x02call:get{a:\x01<|\"|>\x02x<\x01<|\"|>\x02}\x01<tool_call|>\x02\x01<|tool_response>\x02",
 		"\x01[TOOL_CALLS]\x02get\x01[ARGS]\x02{}", "[[TOOL_CALLS]", "<|python_tag|>{\"name\": \"get\"}",
 	} {
 		f.Add(s, uint8(2))
 	}
 	f.Fuzz(func(t *testing.T, text string, n uint8) {
-		for _, o := range []Options{hermes, llama, mistral, thinking, exact, both, coder, glm, deepseek, fenced, channelled} {
+		for _, o := range []Options{hermes, llama, mistral, thinking, exact, both, coder, glm, deepseek, fenced,
+			channelled, gemma, titled} {
 			for _, set := range []func(){func() {}, func() { o.Control = o.Form.Markers() }, func() { o.Inside = true }} {
 				set()
 				whole, pieces := read(t, o, text, len(text)+1), read(t, o, text, int(n)+1)

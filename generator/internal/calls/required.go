@@ -94,7 +94,7 @@ func tokensOf(control map[int32]string) map[string]int32 {
 
 // lacks reports whether the form has no call of a tool, whose name is not quoted and ends with a marker.
 func (f Form) lacks(t Tool) bool {
-	ends := map[Family]string{Mistral: "[{", DeepSeek: "<`\n", Channelled: " <"}[f.Family]
+	ends := map[Family]string{Mistral: "[{", DeepSeek: "<`\n", Gemma: "<{\n", Channelled: " <"}[f.Family]
 	return ends != "" && !f.List && (strings.ContainsAny(t.Name, ends) || strings.TrimSpace(t.Name) != t.Name ||
 		len(t.Name) > maxName)
 }
@@ -111,6 +111,8 @@ func (r *Required) around(c call, f Form, name, quoted string) call {
 		c.Head, c.Tail = r.parts(`{"name": `+quoted+`, "arguments": `), r.parts("}")
 	case f.Family == Channelled:
 		c.Head = r.parts(channelMark, "commentary "+toTool+name+" ", constrainMark, "json", messageMark)
+	case f.Family == Gemma: // no format has its quotes, but the reader takes those of JSON too
+		c.Head, c.Tail = r.parts(pairsBegin, callWord+name), r.parts(pairsEnd)
 	case f.Family == DeepSeek && f.Fenced:
 		c.Head = r.parts(oneBegin, function, separator, name+"\n"+fenceBegin+"\n")
 		c.Tail = r.parts("\n"+fenceEnd, oneEnd)
@@ -131,7 +133,7 @@ func between(f Form) []part {
 		return []part{{Text: ", "}}
 	case f.Fenced:
 		return []part{{Text: "\n"}}
-	case f.Family == Mistral, f.Family == DeepSeek:
+	case f.Family == Mistral, f.Family == DeepSeek, f.Family == Gemma:
 		return []part{}
 	}
 	return nil
@@ -145,6 +147,9 @@ func (r *Required) think(f Form, inside bool) {
 	r.Think = &thought{End: r.parts(f.End)[0]}
 	if !inside {
 		r.Think.Begin = r.parts(f.Begin)
+		if f.Title != "" {
+			r.Think.Begin = append(r.Think.Begin, part{Text: f.Title + "\n"})
+		}
 	}
 }
 

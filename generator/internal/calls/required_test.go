@@ -47,6 +47,12 @@ func TestRequired(t *testing.T) {
 				`{"head":[{"token":5},{"text":"a"},{"token":6}],"schema":{"type":"object"},"tail":null},` +
 				`{"head":[{"token":5},{"text":"b\""},{"token":6}],"schema":{},"tail":null}],"between":[],"end":null}`, []int32{5,
 				6, 5, 6}},
+		{Form{Family: Gemma, Begin: thoughtBegin, End: "<channel|>", Title: thoughtTitle}, map[int32]string{4: pairsBegin,
+			5: pairsEnd, 6: thoughtBegin, 7: "<channel|>"}, false, false, `{"think":{"begin":[{"token":6},{"text":"thought\n"}],` +
+			`"end":{"token":7}},"begin":null,"calls":[` +
+			`{"head":[{"token":4},{"text":"call:a"}],"schema":{"type":"object"},"tail":[{"token":5}]},` +
+			`{"head":[{"token":4},{"text":"call:b\""}],"schema":{},"tail":[{"token":5}]}],"between":[],"end":null}`, []int32{7, 6, 4,
+			5, 4, 5}},
 		{Form{Family: Channelled, Channels: true}, map[int32]string{4: channelMark, 5: constrainMark, 6: messageMark}, false,
 			false, `{"think":null,"begin":null,"calls":[` +
 				`{"head":[{"token":4},{"text":"commentary to=functions.a "},{"token":5},{"text":"json"},{"token":6}],` +
@@ -113,6 +119,9 @@ func TestRequiredNames(t *testing.T) {
 		forms := map[Form]error{{Family: Mistral}: ErrNoForm, {Family: Mistral, List: true}: nil, {Family: Tagged}: nil}
 		if !strings.ContainsAny(name, "[{") || strings.Contains(name, "<") {
 			forms[Form{Family: DeepSeek}] = ErrNoForm
+		}
+		if name != "a[b" {
+			forms[Form{Family: Gemma}] = ErrNoForm
 		}
 		for form, want := range forms {
 			if _, err := NewRequired(form, nil, []Tool{{Name: name}}, true, false); !errors.Is(err, want) {

@@ -18,6 +18,7 @@ type form struct {
 	text    bool // arguments are JSON text instead of a dict
 	thinks  bool // reasoning is thinking too, beside reasoning_content
 	nothing bool // the content of a message that only calls tools is none instead of an empty text
+	folds   bool // results are tool_responses of the message with the calls
 }
 
 // saysNone matches a template that leaves out an assistant's content where it is none, and only there.
@@ -35,39 +36,51 @@ func (c *compiled) forms(messages []protocol.Message) []form {
 	if c.none {
 		return []form{{nothing: true}, {text: true, nothing: true}, {}, {text: true}}
 	}
-	return []form{{thinks: c.thinks}, {text: true, thinks: c.thinks}}
+	return []form{{thinks: c.thinks, folds: c.folds}, {text: true, thinks: c.thinks, folds: c.folds}}
 }
 
 // conversation returns the variable messages. Errors are [ErrTemplate].
 func conversation(messages []protocol.Message, f form) ([]any, error) {
+	if f.folds {
+		return folded(messages, f)
+	}
 	list := make([]any, len(messages))
 	for i, m := range messages {
-		d := jinja.Dict{{Key: "role", Value: role(m)}, {Key: "content", Value: text(m.Content, m.Special)}}
-		if m.Content == "" && len(m.ToolCalls) > 0 && f.nothing {
-			d[1].Value = nil
-		}
-		if m.Reasoning != "" {
-			d = append(d, jinja.Pair{Key: "reasoning_content", Value: m.Reasoning})
-			if f.thinks && (m.Content == "" || len(m.ToolCalls) == 0) { // gpt-oss refuses both beside a call
-				d = append(d, jinja.Pair{Key: "thinking", Value: m.Reasoning})
-			}
-		}
-		if m.Name != "" {
-			d = append(d, jinja.Pair{Key: "name", Value: m.Name})
-		}
-		if m.ToolCallID != "" {
-			d = append(d, jinja.Pair{Key: "tool_call_id", Value: m.ToolCallID})
-		}
-		if len(m.ToolCalls) > 0 {
-			calls, err := toolCalls(m.ToolCalls, f)
-			if err != nil {
-				return nil, err
-			}
-			d = append(d, jinja.Pair{Key: "tool_calls", Value: calls})
+		d, err := message(m, f)
+		if err != nil {
+			return nil, err
 		}
 		list[i] = d
 	}
 	return list, nil
+}
+
+// message returns the value of a message.
+func message(m protocol.Message, f form) (jinja.Dict, error) {
+	d := jinja.Dict{{Key: "role", Value: role(m)}, {Key: "content", Value: text(m.Content, m.Special)}}
+	if m.Content == "" && len(m.ToolCalls) > 0 && f.nothing {
+		d[1].Value = nil
+	}
+	if m.Reasoning != "" {
+		d = append(d, jinja.Pair{Key: "reasoning_content", Value: m.Reasoning})
+		if f.thinks && (m.Content == "" || len(m.ToolCalls) == 0) { // gpt-oss refuses both beside a call
+			d = append(d, jinja.Pair{Key: "thinking", Value: m.Reasoning})
+		}
+	}
+	if m.Name != "" {
+		d = append(d, jinja.Pair{Key: "name", Value: m.Name})
+	}
+	if m.ToolCallID != "" {
+		d = append(d, jinja.Pair{Key: "tool_call_id", Value: m.ToolCallID})
+	}
+	if len(m.ToolCalls) > 0 {
+		calls, err := toolCalls(m.ToolCalls, f)
+		if err != nil {
+			return nil, err
+		}
+		d = append(d, jinja.Pair{Key: "tool_calls", Value: calls})
+	}
+	return d, nil
 }
 
 // toolCalls returns the value of a message's tool_calls.

@@ -18,12 +18,13 @@ type compiled struct {
 	tokens   map[string]string
 	none     bool // a message that only calls tools has content none
 	thinks   bool // reasoning is thinking too
+	folds    bool // results are tool_responses
 }
 
 // compile compiles a template. Errors are [ErrTemplate].
 func compile(s Source) (*compiled, error) {
 	c := &compiled{tokens: s.Tokens, none: saysNone.MatchString(s.Template + s.Tools),
-		thinks: saysThinking.MatchString(s.Template + s.Tools)}
+		thinks: saysThinking.MatchString(s.Template + s.Tools), folds: saysResponses(s.Template + s.Tools)}
 	var err error
 	if c.template, err = jinja.Compile(s.Template); err == nil && s.Tools != "" {
 		c.tools, err = jinja.Compile(s.Tools)
