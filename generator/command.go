@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -16,9 +17,15 @@ import (
 // written, or its reader has been stalled for a second.
 func (p *program) run(args []string) int {
 	defer p.stderr.Flush()
+	out := &checkedWriter{w: p.stdout}
+	p.stdout = out
+	defer func() { p.stdout = out.w }()
 	cmd := p.command()
 	cmd.SetArgs(args)
 	err := cmd.Execute()
+	if err == nil {
+		err = out.err
+	}
 	switch {
 	case err == nil:
 		return 0
@@ -27,6 +34,21 @@ func (p *program) run(args []string) int {
 		_, _ = fmt.Fprintf(p.stderr, "reel-generator: %v\n", err)
 	}
 	return failure.ExitCode(err)
+}
+
+// checkedWriter keeps the first error of its writes. A command that prints a table looks at none, and has
+// failed all the same if its output is lost.
+type checkedWriter struct {
+	w   io.Writer
+	err error
+}
+
+// Write writes text. After an error it writes nothing.
+func (c *checkedWriter) Write(text []byte) (n int, err error) {
+	if c.err == nil {
+		n, c.err = c.w.Write(text)
+	}
+	return n, c.err
 }
 
 // command returns the command line.

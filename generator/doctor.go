@@ -47,6 +47,7 @@ func (p *program) doctorCommand() *cobra.Command {
 			if err := config.ReadEnvironment(env, cmd.Flags().Changed, settings); err != nil {
 				return err
 			}
+			p.remarkMisspelt()
 			return p.printFindings(thisMachine(o).Examine(cmd.Context()), asJSON)
 		},
 	}
@@ -167,7 +168,7 @@ func explainSocket(err error) (doctor.Level, string, string) {
 	case errors.Is(err, client.ErrConfig):
 		return doctor.Failure, err.Error(), "see --socket and $REEL_SOCKET"
 	case errors.Is(err, client.ErrNoAnswer), errors.Is(err, context.DeadlineExceeded):
-		return doctor.Failure, err.Error(),
+		return doctor.Failure, client.ErrNoAnswer.Error(),
 			"end the generator that is stopped or hangs first: ss -xlp shows the process that holds the socket"
 	}
 	return doctor.Failure, err.Error(), ""
@@ -187,7 +188,7 @@ func plannedBytes(o config.Options, total int64) (int64, error) {
 	if c, err = plan.Divide(c, o); err != nil {
 		return 0, err
 	}
-	onGPU := total > 0 && o.Device != "host"
+	onGPU := o.Device == "cuda" || total > 0 && o.Device != "host"
 	r, err := plan.NewReport(plan.Planner{Config: c, Profile: plan.GPUProfile, Options: o, Formats: use.Formats,
 		AnyFormat: !onGPU}, name, total)
 	return r.Total, err

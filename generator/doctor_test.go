@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -52,6 +53,14 @@ func TestDoctor(t *testing.T) {
 		!strings.Contains(seen["memory"].Found, "the bound is ") {
 		t.Errorf("%+v", got.Findings)
 	}
+	for device, fails := range map[string]bool{"host": false, "cuda": true} { // a GPU has no kernels for it
+		out.Reset()
+		f.program.run([]string{"doctor", "--socket", f.socket, "--device", device, "--model",
+			"internal/model/testdata/gemma-4"})
+		if strings.Contains(out.String(), "failure  model") != fails {
+			t.Errorf("gemma-4 with --device %s: %s", device, out.String())
+		}
+	}
 	out.Reset()
 	code = f.program.run([]string{"doctor", "--socket", f.socket, "--model", t.TempDir()})
 	if code != failure.ExitFailure || !strings.Contains(out.String(), "failure  model") {
@@ -68,11 +77,12 @@ func TestSocketsAreExplained(t *testing.T) {
 		{protocol.Errorf("draining", "wait", "it stops"), doctor.Failure, "wait"},
 		{fmt.Errorf("%w: x", client.ErrDenied), doctor.Failure, "usermod"},
 		{fmt.Errorf("%w: %w", client.ErrNoGenerator, client.ErrNoAnswer), doctor.Failure, "ss -xlp"},
+		{context.DeadlineExceeded, doctor.Failure, "ss -xlp"},
 		{client.ErrConfig, doctor.Failure, "--socket"},
 		{client.ErrNoGenerator, doctor.Failure, ""},
 	} {
 		if level, found, next := explainSocket(c.err); level != c.level || found == "" ||
-			!strings.Contains(next, c.next) {
+			!strings.Contains(next, c.next) || strings.Contains(found, "deadline") {
 			t.Errorf("%v: %s, %s, %s", c.err, level, found, next)
 		}
 	}

@@ -23,7 +23,7 @@ func main() {
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	stderr := logging.NewQueue(os.Stderr)
 	log.SetOutput(stderr) // libraries must not block on a reader either
-	p := program{env: os.Getenv, stdout: os.Stdout, stderr: stderr,
+	p := program{env: os.Getenv, environ: os.Environ(), stdout: os.Stdout, stderr: stderr,
 		signals: signals, hangups: hangups(signals), load: assembly.Load,
 		manager: daemon.Systemd, patience: drainTime}
 	os.Exit(p.run(os.Args[1:]))

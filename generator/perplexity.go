@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -74,7 +75,29 @@ func readTexts(stdin io.Reader, names []string) (texts []string, err error) {
 		if err != nil {
 			return nil, config.Refuse(config.ErrConfig, "the text cannot be read: %w", err)
 		}
+		if at := notUTF8(text); at >= 0 {
+			if name == "-" {
+				name = "standard input"
+			}
+			return nil, config.Refuse(config.ErrConfig, "%s is not UTF-8 at byte %d: convert it, as with iconv -t UTF-8, "+
+				"or leave it out", name, at)
+		}
 		texts = append(texts, string(text))
 	}
 	return texts, nil
+}
+
+// notUTF8 returns where the first byte of text is that belongs to no character of UTF-8, or -1.
+func notUTF8(text []byte) int {
+	if utf8.Valid(text) {
+		return -1
+	}
+	at := 0
+	for {
+		r, size := utf8.DecodeRune(text[at:])
+		if r == utf8.RuneError && size <= 1 {
+			return at
+		}
+		at += size
+	}
 }

@@ -19,6 +19,10 @@ func TestPerplexityCommand(t *testing.T) {
 	if err := os.WriteFile(file, []byte("ROMEO:\nBut, soft! what light through yonder window breaks?\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	latin := file + "-latin"
+	if err := os.WriteFile(latin, []byte("\ufffd caf\xe9\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	f := newFixture(t)
 	var out bytes.Buffer
 	f.program.stdout = &out
@@ -32,13 +36,19 @@ func TestPerplexityCommand(t *testing.T) {
 	if err != nil || len(texts) != 2 || texts[0] != "from stdin" || !strings.HasPrefix(texts[1], "ROMEO") {
 		t.Errorf("%q, %v", texts, err)
 	}
+	if _, err := readTexts(strings.NewReader("\xff"), []string{"-"}); err == nil ||
+		!strings.HasPrefix(err.Error(), "standard input is not UTF-8 at byte 0") {
+		t.Errorf("not UTF-8: %v", err)
+	}
 	for _, c := range []struct {
 		args []string
 		code int
 		says string
 	}{
+		{[]string{"--window", "a", file}, failure.ExitUsage, "want a whole number: see reel-generator perplexity --help"},
 		{nil, failure.ExitUsage, "needs a file"}, {[]string{file + "x"}, failure.ExitConfig, "no such file"},
 		{[]string{filepath.Dir(file)}, failure.ExitConfig, "is a directory"},
+		{[]string{file, latin}, failure.ExitConfig, latin + " is not UTF-8 at byte 7: convert it"},
 		{[]string{"--window", "4096", file}, failure.ExitConfig, "2 to 1024 tokens"},
 		{[]string{"--window", "4096", "--device", "host", file}, failure.ExitConfig, "--window 4096"},
 	} {

@@ -37,6 +37,7 @@ func (p *program) planCommand() *cobra.Command {
 			if err := config.ReadEnvironment(p.env, cmd.Flags().Changed, settings); err != nil {
 				return err
 			}
+			p.remarkMisspelt()
 			if err := p.locate(&o); err != nil {
 				return err
 			}

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 
@@ -12,6 +13,22 @@ import (
 	"reel.internal/reel/generator/internal/logging"
 	"reel.internal/reel/generator/internal/plan"
 )
+
+// A command whose output is lost has failed, also where it prints a table.
+func TestLostOutputIsAFailure(t *testing.T) {
+	for _, args := range [][]string{{"plan", "--device", "host"}, {"plan", "--help"}, {"version"}} {
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		if err != nil {
+			t.Skip(err)
+		}
+		defer full.Close()
+		var errs bytes.Buffer
+		p := program{env: func(string) string { return "" }, stdout: full, stderr: logging.NewQueue(&errs)}
+		if code := p.run(args); code != failure.ExitFailure || strings.Count(errs.String(), "no space left") != 1 {
+			t.Errorf("%v: exit %d: %q", args, code, errs.String())
+		}
+	}
+}
 
 func TestPlanCommand(t *testing.T) {
 	var out, errs bytes.Buffer

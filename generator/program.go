@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"reel.internal/reel/flagerror"
 	"reel.internal/reel/generator/internal/assembly"
 	"reel.internal/reel/generator/internal/config"
 	"reel.internal/reel/generator/internal/daemon"
@@ -34,6 +35,7 @@ const drainTime = 30 * time.Second
 // program is the command with its environment, so that tests run it without a process.
 type program struct {
 	env      func(string) string
+	environ  []string // all of it, as in os.Environ
 	stdout   io.Writer
 	stderr   *logging.Queue
 	signals  <-chan os.Signal // end it
@@ -81,7 +83,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	if errors.Is(err, config.ErrConfig) {
 		return err
 	}
-	return config.Refuse(config.ErrUsage, "%w: see %s --help", err, cmd.CommandPath())
+	return config.Refuse(config.ErrUsage, "%w: see %s --help", flagerror.Plain(err), cmd.CommandPath())
 }
 
 // locate replaces a model's name by its path, and says on stderr if a path had the name too.
@@ -104,5 +106,13 @@ func (p *program) readForDevice(cmd *cobra.Command, settings []*config.Setting, 
 	if err := hardware.Choose(p.signals, log, p.stderr.Flush, o); err != nil {
 		return err
 	}
+	p.remarkMisspelt() // once: Choose may have become another program
 	return p.locate(o)
+}
+
+// remarkMisspelt says on stderr which variables of the environment are nearly settings.
+func (p *program) remarkMisspelt() {
+	for _, remark := range config.Misspelt(p.environ) {
+		_, _ = fmt.Fprintf(p.stderr, "reel-generator: %s\n", remark)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/oklog/run"
@@ -88,6 +89,9 @@ func (p *program) serveOn(
 	log = log.Level(zerolog.TraceLevel)
 	if err := hardware.Choose(p.signals, log, p.stderr.Flush, &o); err != nil {
 		return err
+	}
+	for _, remark := range config.Misspelt(slices.Concat(settings.Names, p.environ)) {
+		log.Warn().Msg(remark)
 	}
 	listener, err := daemon.ListenMetrics(o.Metrics, log)
 	if err != nil {

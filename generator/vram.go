@@ -38,6 +38,7 @@ func (p *program) vramCommand() *cobra.Command {
 			if err := config.ReadEnvironment(p.env, cmd.Flags().Changed, settings); err != nil {
 				return err
 			}
+			p.remarkMisspelt()
 			if watch && interval < 50*time.Millisecond {
 				return config.Refuse(config.ErrUsage, "--interval %v: give 50ms or more", interval)
 			}

@@ -79,6 +79,28 @@ func TestReload(t *testing.T) {
 	if st := g.status(); st.Limits.Connections != 128 || st.Limits.Requests != 64 {
 		t.Errorf("got %+v", st.Limits)
 	}
+	if n := strings.Count(g.stderr.String(), "restart the generator to change these"); n != 1 {
+		t.Errorf("%d warnings of settings that need a restart, of which one reload had any", n)
+	}
+	g.signal(syscall.SIGTERM)
+	g.wantExit(0)
+}
+
+// The budget of graphs is that of all simulated GPUs, at the start and when it is read again.
+func TestReloadOfSeveralGPUs(t *testing.T) {
+	s := supervise(t)
+	path := filepath.Join(s.dir, "settings")
+	must(t, os.WriteFile(path, []byte("REEL_MAX_GRAPHS=60\nREEL_GRAPH_MEMORY=8MiB\n"), 0o600))
+	g := &generator{process: prepare(t, "reel-generator", "--socket", s.socket, "--device", "host", "--gpus", "0,1"),
+		socket: s.socket}
+	g.cmd.Env = append(g.cmd.Env, "NOTIFY_SOCKET="+filepath.Join(s.dir, "notify"), "REEL_SETTINGS="+path)
+	g.start()
+	s.until(g, "READY=1")
+	began := g.status().Graphs
+	s.reloadWith(g, "REEL_MAX_GRAPHS=3\nREEL_GRAPH_MEMORY=8MiB\n")
+	if now := g.status().Graphs; now.MaxGraphs != 3 || now.Budget != began.Budget {
+		t.Errorf("began with %+v, has %+v", began, now)
+	}
 	g.signal(syscall.SIGTERM)
 	g.wantExit(0)
 }

@@ -43,6 +43,7 @@ func TestFormatsOfRequiredCalls(t *testing.T) {
 		"llama":        `{"name": function name, "parameters": dictionary of argument name and its value}`,
 		"mistral":      "[TOOL_CALLS]",
 		"mistral, new": "[TOOL_CALLS][ARGS]",
+		"gemma":        "<|tool_call>call:",
 		"deepseek":     "<｜tool▁calls▁begin｜><｜tool▁sep｜>```json",
 	} {
 		path := filepath.Join(tempDir(t), "template")

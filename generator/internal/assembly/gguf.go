@@ -12,6 +12,7 @@ import (
 	"reel.internal/reel/generator/internal/memlimit"
 	"reel.internal/reel/generator/internal/server"
 	"reel.internal/reel/generator/internal/tokenizer"
+	"reel.internal/reel/generator/internal/weights"
 	"reel.internal/reel/protocol"
 )
 
@@ -39,27 +40,28 @@ func (f ggufFile) Open(name string) (fs.File, error) {
 }
 
 // openGGUF reads a GGUF file's metadata and headers, and checks that they belong together.
-func (l *Prepared) openGGUF(files fs.FS, limits []memlimit.Limit) (source, error) {
+func (l *Prepared) openGGUF(files weights.GGUF, limits []memlimit.Limit) (source, error) {
 	s, err := openSource(files)
 	if err != nil {
 		return s, err
 	}
 	if err = checkRoom(startRoom+metadataFactor*s.tensors.Metadata().Bytes(), limits); err == nil {
-		err = l.readGGUFTokenizer(&s)
+		err = l.readGGUFTokenizer(&s, files.GGUF())
 	}
 	if err != nil {
 		return s, errors.Join(err, s.tensors.Close())
 	}
 	l.chatDefaults = protocol.DefaultSampling()
 	s.tensors.DropMetadata()
+	s.metadata = nil
 	return s, nil
 }
 
 // readGGUFTokenizer makes the tokenizer from the file's metadata, and takes its chat template and its end tokens. A
-// model without a tokenizer takes prompts as token ids.
-func (l *Prepared) readGGUFTokenizer(s *source) error {
-	m := s.tensors.Metadata()
-	if _, ok := m["tokenizer.ggml.model"]; !ok {
+// model without a tokenizer takes prompts as token ids. name is that of the file.
+func (l *Prepared) readGGUFTokenizer(s *source, name string) error {
+	m := s.metadata
+	if !m.Has("tokenizer.ggml.model") {
 		l.tokenizer, l.decoder = idsOnly{}, func([]int32) server.Decoder { return idsOnly{} }
 		l.warnings = append(l.warnings, noGGUFTokenizer)
 		return nil
@@ -78,8 +80,19 @@ func (l *Prepared) readGGUFTokenizer(s *source) error {
 	if len(ends) > 0 {
 		s.config.EOS = ends
 	}
+	if settings.ChatTemplate == "" && ollamaBlob.MatchString(name) {
+		l.warnings = append(l.warnings, noOllamaTemplate)
+	}
 	return nil
 }
+
+// ollamaBlob matches the name of a file in Ollama's store.
+var ollamaBlob = regexp.MustCompile(`^sha256-[0-9a-f]{64}$`)
+
+// noOllamaTemplate is the warning at the start of a file of Ollama's whose template is a layer of its own.
+const noOllamaTemplate = "the file has no chat template, and the one that Ollama keeps beside it is in a language of its " +
+	"own: prompts are served and conversations refused; give the chat_template.jinja of the model's repository on " +
+	"Hugging Face with --chat-template FILE"
 
 // isGGUF reports whether a regular file begins as GGUF does.
 func isGGUF(path string) bool { return beginsWith(path, "GGUF") }

@@ -61,7 +61,8 @@ func Load(_ context.Context, o config.Options, progress func(float64, string)) (
 		Limits: protocol.Limits{Context: opts.Context, MaxBatch: opts.MaxBatch, Vocab: l.Model.Config.Vocab,
 			Queue: opts.MaxQueue},
 		Shape: ShapeOf(l.Model), Machine: l.Hardware.Machine, Identity: identity.String,
-		Planned: l.sizes.AtStart(), Taken: l.Hardware.Taken, Memory: l.planned()}
+		Planned: l.sizes.AtStart(), Taken: l.Hardware.Taken, Memory: l.planned(),
+		GPUs: l.Model.Config.Ranks, Simulated: !l.Hardware.Packed}
 	loaded.NotFinite = func(ctx context.Context) error { return l.notFinite(ctx, o) }
 	if w := loaded.Weights; w != nil {
 		loaded.Model.Verify = func() error { return ModelChanged(w.Verify()) }
@@ -205,7 +206,7 @@ func (l *Prepared) planOn(open func(config.Options) (hardware.Hardware, error), 
 	if o.Guard {
 		l.Hardware.Device = device.NewGuard(l.Hardware.Device)
 	}
-	use := s.use()
+	use := s.use().On(s.config.Ranks)
 	l.draft.addTo(&use)
 	if err := hardware.Patience.WhileBusy(progress, settled(func() (int64, error) {
 		return l.fit(plan.Planner{Config: s.config, Profile: l.Hardware.Profile, Options: o, Limits: limits,
@@ -303,8 +304,8 @@ func (l *Prepared) fit(p plan.Planner, use plan.WeightUse) (free int64, err erro
 
 // open reads tokenizer, config and headers, and checks that they belong together.
 func (l *Prepared) open(files fs.FS, limits []memlimit.Limit) (source, error) {
-	if _, ok := files.(weights.GGUF); ok {
-		return l.openGGUF(files, limits)
+	if gguf, ok := files.(weights.GGUF); ok {
+		return l.openGGUF(gguf, limits)
 	}
 	vocab, err := l.readTokenizer(files)
 	if err != nil {

@@ -16,7 +16,9 @@ type source struct {
 	config  model.Config
 	tensors *weights.Checkpoint
 	named   model.Tensors // tensors under their published names
-	ignored int           // tensors of other models in a wrapped checkpoint
+	ignored int           // tensors of other models in a wrapped checkpoint, or in a file of Ollama's
+	// metadata is that of a GGUF file, in llama.cpp's form.
+	metadata weights.Metadata
 }
 
 // openSource reads the config and the headers of the weights.
@@ -31,7 +33,8 @@ func openSource(files fs.FS) (s source, err error) {
 		return s, err
 	}
 	if gguf {
-		s.config, s.named, err = model.ParseGGUF(s.tensors.Metadata(), s.tensors)
+		s.metadata, s.named, s.ignored = model.FromOllama(s.tensors.Metadata(), s.tensors)
+		s.config, s.named, err = model.ParseGGUF(s.metadata, s.named)
 	} else {
 		s.config, s.named, s.ignored = s.config.Text(s.tensors)
 		s.named, err = s.config.Published(s.config.Bare(s.named))
@@ -49,6 +52,7 @@ func openSource(files fs.FS) (s source, err error) {
 func (s source) use() plan.WeightUse {
 	u := plan.UseOf(s.tensors)
 	u.Formats, u.Ordered = s.config.Formats(s.named), s.config.Ordered(s.named)
+	u.Stacked = s.config.Stacked(s.named)
 	reordered := s.config.Reordered(s.named)
 	made, sources := s.config.Converted(s.named)
 	u.Copied, u.Resident = u.Copied+reordered+made, max(0, u.Resident-reordered-sources)

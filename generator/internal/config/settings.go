@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 
@@ -20,6 +21,7 @@ type Reader struct {
 	// copied them into the environment, where they are stale once the file changes.
 	loaded map[string]string
 	Texts  map[string]string // values of all settings by name, as last read
+	Names  []string          // of the variables in the file, as last read
 }
 
 // NewReader returns a Reader with the flags of a parsed command line. env returns a variable
@@ -53,7 +55,7 @@ func (r *Reader) Read() (Options, error) {
 		}
 		texts[s.Name] = s.Text
 	}
-	r.Texts = texts
+	r.Texts, r.Names = texts, slices.Collect(maps.Keys(file))
 	return o, nil
 }
 

@@ -397,3 +397,62 @@ func TestPrint(t *testing.T) {
 		t.Errorf("%s", b.String())
 	}
 }
+
+// A config that GGUF has under another name, or without its further layers, is the same model. One that would be read as
+// something else is refused.
+func TestSameModel(t *testing.T) {
+	read := model.Config{Name: "deepseek_v3", Latent: &model.Latent{Rank: 2}, Interleaved: true}
+	for _, x := range []struct {
+		change func(c *model.Config)
+		names  string // the field that the refusal names; "": there is none
+	}{
+		{func(*model.Config) {}, ""},
+		{func(c *model.Config) { c.Name = "glm4_moe_lite" }, ""},
+		{func(c *model.Config) { c.Further = 1 }, ""},
+		{func(c *model.Config) { c.Interleaved = false }, "Interleaved"},
+		{func(c *model.Config) { c.Latent = &model.Latent{Rank: 3} }, "Latent"},
+	} {
+		want := read
+		x.change(&want)
+		err := sameModel(want, read)
+		if (err == nil) != (x.names == "") || err != nil && !strings.Contains(err.Error(), x.names) {
+			t.Errorf("%+v: %v, wants a refusal that names %q", want, err, x.names)
+		}
+	}
+	if err := sameModel(model.Config{Name: "gemma4_unified_text"}, model.Config{Name: "gemma4_text"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// llama.cpp reads attn_kv_b where the keys of split matrices are absent, and experts from the first layer on that is not
+// dense; Gemma's windows have defaults of their own.
+func TestPairsForLlamaCpp(t *testing.T) {
+	value := func(c model.Config, key string) any {
+		for _, p := range ggufmake.Pairs(c) {
+			if p.Key == ggufmake.Architecture(c)+"."+key {
+				return p.Value
+			}
+		}
+		return nil
+	}
+	latent := model.Config{Name: "deepseek_v2", Heads: 2, KVHeads: 2, HeadDim: 24, Layers: 3,
+		Latent:  &model.Latent{Rank: 32, Nope: 16, Rope: 8, Value: 12},
+		Experts: &model.Experts{Count: 4, Used: 2, Inner: 8, Shared: 8, Dense: []bool{true, true, false}}}
+	for _, x := range []struct {
+		config model.Config
+		key    string
+		want   any
+	}{
+		{latent, "attention.key_length", uint32(24)}, {latent, "attention.value_length", uint32(12)},
+		{latent, "attention.head_count_kv", uint32(2)}, {latent, "attention.key_length_mla", nil},
+		{latent, "attention.value_length_mla", nil}, {latent, "leading_dense_block_count", uint32(2)},
+		{model.Config{Name: "gemma2", Context: 64}, "attention.sliding_window", uint32(64)},
+		{model.Config{Name: "gemma2", Context: 64, Windows: []int{8, 0}}, "attention.sliding_window", uint32(8)},
+		{model.Config{Name: "gemma3_text", Context: 64, Local: []bool{true}}, "attention.sliding_window", uint32(64)},
+		{model.Config{Name: "gemma3_text", Context: 64, Local: []bool{false}}, "attention.sliding_window", nil},
+	} {
+		if got := value(x.config, x.key); got != x.want {
+			t.Errorf("%s of %s: %v, wants %v", x.key, x.config.Name, got, x.want)
+		}
+	}
+}

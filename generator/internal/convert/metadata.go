@@ -26,15 +26,24 @@ func (job Job) pairs() []ggufmake.Pair {
 // sameModel returns model.ErrUnsupported if a config that was read from GGUF is not the one that was written, because
 // GGUF cannot say a part of it.
 func sameModel(want, got model.Config) error {
-	if want.Name == "mistral" {
+	switch want.Name {
+	case "mistral":
 		want.Name = "llama"
+	case "glm4_moe_lite": // DeepSeek-V3 with other numbers
+		want.Name = "deepseek_v3"
+	case "gemma4_unified_text": // of the same architecture
+		want.Name = "gemma4_text"
 	}
+	want.Further = 0             // layers that are left out
 	want.NormsFromOne = false    // their weights are written whole
 	if got.RoPEDivisors != nil { // of no published scaling: they stand for it
 		want.RoPE = model.RoPEScaling{}
 	}
 	want.RoPETheta, want.RoPEDivisors = float64(float32(want.RoPETheta)), got.RoPEDivisors
-	want.Interleaved, want.EOS, want.Wrapped, want.ContextReason = got.Interleaved, got.EOS, false, got.ContextReason
+	want.EOS, want.Wrapped, want.ContextReason = got.EOS, false, got.ContextReason
+	if want.Latent == nil { // rows are put in GGUF's order
+		want.Interleaved = got.Interleaved
+	}
 	if e := want.Embedding; e != nil && e.Default == "" { // prompts are for those who ask
 		want.Embedding = &model.Embedding{Unit: e.Unit, Least: e.Least}
 	}

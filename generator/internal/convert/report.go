@@ -43,7 +43,7 @@ func (p *plan) report(job Job, all []sums) Report {
 		total[kind].error += all[i].error
 	}
 	for _, t := range p.tensors {
-		r.Source += int64(len(t.Data))
+		r.Source += t.source()
 		if !slices.ContainsFunc(r.Classes, func(c Class) bool { return c.Kind == t.kind }) {
 			r.Classes = append(r.Classes, p.class(t.kind, *total[t.kind]))
 		}
@@ -51,12 +51,15 @@ func (p *plan) report(job Job, all []sums) Report {
 	return r
 }
 
+// source returns the bytes of the tensor's elements in the checkpoint, which may have it in parts.
+func (t planned) source() int64 { return int64(t.DType.Bytes(t.Shape[0] * columns(t.Shape))) }
+
 // class describes the tensors of a kind.
 func (p *plan) class(kind model.TensorKind, s sums) Class {
 	c, formats := Class{Kind: kind}, map[string]bool{}
 	for _, t := range p.tensors {
 		if t.kind == kind {
-			c.Source += int64(len(t.Data))
+			c.Source += t.source()
 			c.Written += int64(t.to.Bytes(t.Shape[0] * columns(t.Shape)))
 			formats[t.to.String()] = true
 		}

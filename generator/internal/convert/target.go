@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"reel.internal/reel/generator/internal/model"
@@ -54,7 +53,7 @@ func (t Target) format(c model.Config, s model.TensorSpec) (d weights.DType, err
 // matrices that lose most, those of values and the feed-forward's last. Llama 3 70B and models alike have small
 // matrices of values, which are never below Q5_K. (llama.cpp: llama_tensor_get_type_impl.)
 func mixture(c model.Config, s model.TensorSpec) weights.DType {
-	layer, inLayer := layerOf(s.Name)
+	layer, _, inLayer := model.LayerOf(s.Name)
 	values := strings.Contains(s.Name, "v_proj") || strings.Contains(s.Name, "qkv_proj")
 	switch {
 	case s.Kind == model.HeadTensor || s.Kind == model.EmbeddingTensor && c.TiedHead:
@@ -86,15 +85,4 @@ func narrower(d weights.DType, columns int) weights.DType {
 	}
 	return map[weights.DType]weights.DType{weights.Q4_K: weights.Q5_0, weights.Q5_K: weights.Q5_1,
 		weights.Q6_K: weights.Q8_0}[d]
-}
-
-// layerOf returns the number of a tensor's layer.
-func layerOf(name string) (layer int, ok bool) {
-	rest, ok := strings.CutPrefix(name, "model.layers.")
-	if !ok {
-		return 0, false
-	}
-	digits, _, _ := strings.Cut(rest, ".")
-	layer, err := strconv.Atoi(digits)
-	return layer, err == nil
 }

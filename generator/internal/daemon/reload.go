@@ -24,6 +24,8 @@ type Reloader struct {
 	// Settings reads the settings again at each reload; Now are those in force.
 	Settings *config.Reader
 	Now      config.Options
+
+	began map[string]string // the texts of the settings with which the generator began
 }
 
 // Reload reads the settings again and applies those that can change at run time. If one is
@@ -31,7 +33,9 @@ type Reloader struct {
 func (r *Reloader) Reload() {
 	r.Manager.Say("RELOADING=1", fmt.Sprintf("MONOTONIC_USEC=%d", monotonic().Microseconds()))
 	defer r.Manager.Say("READY=1")
-	before := r.Settings.Texts
+	if r.began == nil {
+		r.began = r.Settings.Texts
+	}
 	o, err := r.Settings.Read()
 	if err != nil {
 		r.Log.Error().Err(err).Msg("the settings stay as they are")
@@ -45,10 +49,13 @@ func (r *Reloader) Reload() {
 		r.Log.Error().Err(err).Msg("the chat template stays as it is")
 		o.ChatTemplate = r.Now.ChatTemplate
 	}
+	for _, remark := range config.Misspelt(r.Settings.Names) {
+		r.Log.Warn().Msg(remark)
+	}
 	r.Server.SetLimits(o.MaxConnections, o.MaxRequests)
 	r.Level.Set(o.LogLevel)
 	r.Now = o
-	if later := config.NeedRestart(before, r.Settings.Texts); len(later) > 0 {
+	if later := config.NeedRestart(r.began, r.Settings.Texts); len(later) > 0 {
 		r.Log.Warn().Strs("settings", later).Msg("restart the generator to change these")
 	}
 	r.Log.Info().Str("log_level", o.LogLevel).Int("max_graphs", o.MaxGraphs).Int64("graph_memory", o.GraphMemory).
@@ -70,7 +77,7 @@ func (a *EngineActor) resize(o config.Options) error {
 	if l == nil {
 		return errLoading
 	}
-	return l.Engine.Resize(o.MaxGraphs, o.GraphMemory)
+	return l.Engine.Resize(o.MaxGraphs, o.GraphMemory/l.Model.Together()) // as at the start
 }
 
 // setTemplate reads the chat template again, from the file at path or, without a path, the model's own. It fails while

@@ -131,6 +131,7 @@ func TestReplayEqualsEagerOnEveryRank(t *testing.T) {
 		replaysOnRanks(t, ranksConfig(), n)
 	}
 	replaysOnRanks(t, latentConfig(), 2)
+	replaysOnRanks(t, wideConfig(), 2)
 }
 
 // replaysOnRanks checks the graphs of a model on n ranks.

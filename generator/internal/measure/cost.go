@@ -42,6 +42,8 @@ func cost(op device.Op, p pass) (bytes, flops int64) {
 		return 2 * 4 * int64(p.sequences()) * int64(o.Cols), 0
 	case kernels.AddNorm:
 		return 3 * 4 * int64(rowsOf(o.T, o.RowIndex, p)) * int64(o.Cols), 0
+	case kernels.PerLayerGate:
+		return 3 * 4 * int64(rowsOf(o.T, o.RowIndex, p)) * int64(o.Cols), 0
 	case kernels.Head:
 		return products(p.sequences(), o.W)
 	case kernels.Vector:

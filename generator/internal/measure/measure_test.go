@@ -187,6 +187,13 @@ func TestCostOfLatentAttention(t *testing.T) {
 	}
 }
 
+// The gate of a layer's embedding reads its rows and the inputs, and writes the rows.
+func TestCostOfPerLayerGate(t *testing.T) {
+	if bytes, _ := cost(kernels.PerLayerGate{T: 2, Cols: 256, Layers: 35}, pass{"decode", 2, 100}); bytes != 2*256*4*3 {
+		t.Errorf("%d bytes", bytes)
+	}
+}
+
 // counterOf returns the device's counter of steps.
 func counterOf(t *testing.T, r *rig) device.Buffer {
 	t.Helper()

@@ -80,7 +80,8 @@ func (s *StepMemory) allocatePass(dev tracked, c Config) (err error) {
 	}
 	s.setParts(c)
 	if c.preparesHeads() {
-		s.beforeRoPE, err = kernels.AllocKVBeforeRoPE(dev, g.MaxRows, c.kvHeads(), c.HeadDim)
+		kv := c.most(func(c Config) int { return c.kvHeads() * c.HeadDim })
+		s.beforeRoPE, err = kernels.AllocKVBeforeRoPE(dev, g.MaxRows, kv, c.wide().HeadDim)
 	}
 	return err
 }
@@ -98,26 +99,30 @@ func (s *StepMemory) passBuffers(dev tracked, c Config) []wantedBuffer {
 	g := s.Geometry
 	list := []wantedBuffer{
 		{&s.x, dev.Uncleared, 4 * int64(g.MaxRows*c.Hidden)},
-		{&s.q, dev.Uncleared, 4 * int64(g.MaxRows*c.heads()*c.queryDim())},
-		{&s.attended, dev.Uncleared, 4 * int64(g.MaxRows*c.attendedWidth())},
-		{&s.inner, dev.Uncleared, 4 * int64(g.MaxRows*c.innerWidth())},
+		{&s.q, dev.Uncleared, 4 * int64(g.MaxRows*c.heads()*c.wide().queryDim())},
+		{&s.attended, dev.Uncleared, 4 * int64(g.MaxRows*c.wide().attendedWidth())},
+		{&s.inner, dev.Uncleared, 4 * int64(g.MaxRows*c.most(Config.innerWidth))},
 	}
 	if !g.NoWorkspaces {
 		list = append(list, wantedBuffer{&s.partials, dev.Alloc, partialsBytes(g.MaxRows, c)},
 			wantedBuffer{&s.roundedHidden, dev.Uncleared,
 				kernels.RoundedBytes(g.MaxRows, max(c.layerInput(), c.queryRank()))},
-			wantedBuffer{&s.roundedInner, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, max(c.attendedWidth(), c.Inner,
-				c.sharedWidth(), c.Eagle.features()))})
+			wantedBuffer{&s.roundedInner, dev.Uncleared, kernels.RoundedBytes(g.MaxRows, max(c.wide().attendedWidth(),
+				c.most(func(c Config) int { return c.Inner }), c.sharedWidth(), c.PerLayer, c.Eagle.features()))})
 	}
 	if c.Embedding == nil {
 		list = append(list, wantedBuffer{&s.logits, dev.Uncleared, 4 * int64(g.MaxSamples) * int64(c.Vocab)})
 	}
 	list = append(list, s.expertBuffers(dev, c)...)
 	list = append(list, s.latentBuffers(dev, c)...)
-	if c.NormsAfter && c.ranks() == 1 {
-		list = append(list, wantedBuffer{&s.branch, dev.Uncleared, 4 * int64(max(g.MaxRows, g.MaxSamples)*c.Hidden)})
+	list = append(list, s.perLayerBuffers(dev, c)...)
+	if rows := 4 * int64(max(g.MaxRows, g.MaxSamples)*c.Hidden); c.NormsAfter && c.ranks() == 1 {
+		list = append(list, wantedBuffer{&s.branch, dev.Uncleared, rows})
+		if c.expertsBeside() {
+			list = append(list, wantedBuffer{&s.beside[0], dev.Uncleared, rows}, wantedBuffer{&s.beside[1], dev.Uncleared, rows})
+		}
 	}
-	attend := kernels.AttendWorkspaceBytes(g.MaxRows, c.heads(), c.HeadDim, g.Context)
+	attend := kernels.AttendWorkspaceBytes(g.MaxRows, c.heads(), c.wide().HeadDim, g.Context)
 	if c.Latent != nil {
 		attend = kernels.LatentWorkspaceBytes(g.MaxRows, c.Heads, c.Latent.Rank, g.Context)
 	}
@@ -178,8 +183,20 @@ func allocateBuffers(list []wantedBuffer) (err error) {
 	return nil
 }
 
-// partialsBytes returns the size of the partials for the product of a layer that needs most.
-func partialsBytes(rows int, c Config) int64 {
+// partialsBytes returns the size of the partials for the product of all layers that needs most.
+func partialsBytes(rows int, c Config) (most int64) {
+	for _, each := range c.kinds() {
+		most = max(most, layerPartials(rows, each))
+	}
+	if n := c.PerLayer; n > 0 {
+		most = max(most, kernels.PartialsBytes(rows, c.Hidden, n*c.Layers), kernels.PartialsBytes(rows, c.Hidden, n),
+			kernels.PartialsBytes(rows, n, c.Hidden))
+	}
+	return most
+}
+
+// layerPartials is that of one layer.
+func layerPartials(rows int, c Config) int64 {
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	most := max(kernels.PartialsBytes(rows, c.layerInput(), q, kv, kv),
 		kernels.PartialsBytes(rows, c.attendedWidth(), c.Hidden),

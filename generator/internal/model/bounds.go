@@ -31,19 +31,46 @@ func outside(field string, value, least, most any) error {
 	return fmt.Errorf("model: config.json: %s is %v, wants %v to %v", field, value, least, most)
 }
 
-// check refuses dimensions that are out of bounds or do not fit each other.
-func (c Config) check() error {
-	for _, d := range []struct {
-		field   string
-		n, most int
-	}{{"vocab_size", c.Vocab, maxDimension}, {"hidden_size", c.Hidden, maxDimension},
-		{"intermediate_size", c.Inner, maxDimension}, {"num_hidden_layers", c.Layers, maxLayers},
-		{"num_attention_heads", c.Heads, maxHeads}, {"num_key_value_heads", c.KVHeads, maxHeads},
-		{"head_dim", c.HeadDim, maxHeadDim}, {"max_position_embeddings", c.Context, maxContext}} {
+// dimension is a number of a config that is at least 1.
+type dimension struct {
+	field   string
+	n, most int
+}
+
+// checkDimensions refuses the first dimension that is out of bounds.
+func checkDimensions(list ...dimension) error {
+	for _, d := range list {
 		if d.n < 1 || d.n > d.most {
 			return outside(d.field, d.n, 1, d.most)
 		}
 	}
+	return nil
+}
+
+// check refuses dimensions that are out of bounds or do not fit each other.
+func (c Config) check() error {
+	if err := checkDimensions(dimension{"vocab_size", c.Vocab, maxDimension},
+		dimension{"hidden_size", c.Hidden, maxDimension}, dimension{"intermediate_size", c.Inner, maxDimension},
+		dimension{"num_hidden_layers", c.Layers, maxLayers}, dimension{"num_attention_heads", c.Heads, maxHeads},
+		dimension{"num_key_value_heads", c.KVHeads, maxHeads}, dimension{"head_dim", c.HeadDim, maxHeadDim},
+		dimension{"max_position_embeddings", c.Context, maxContext}); err != nil {
+		return err
+	}
+	if err := c.checkHeads(); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(c.EOS, func(id int32) bool { return id < 0 || int(id) >= c.Vocab }) {
+		return fmt.Errorf("model: eos_token_id is %v, wants ids from 0 to %d, below vocab_size", c.EOS, c.Vocab-1)
+	}
+	if c.RoPE.Kind == YarnRoPE && c.RoPETheta == 1 { // all frequencies are equal, so none has an index
+		return errors.New("model: config.json: rope_theta is 1, wants more with yarn")
+	}
+	return errors.Join(c.RoPE.check(), c.checkRotated(), c.checkFactors(), c.Experts.check(c),
+		c.Latent.check(c), c.checkLayers())
+}
+
+// checkHeads refuses heads that do not fit each other.
+func (c Config) checkHeads() error {
 	if c.Heads*c.HeadDim > maxDimension {
 		return fmt.Errorf("model: %d heads of %d elements have %d together, wants at most %d",
 			c.Heads, c.HeadDim, c.Heads*c.HeadDim, maxDimension)
@@ -55,14 +82,7 @@ func (c Config) check() error {
 	if c.HeadDim%2 != 0 {
 		return fmt.Errorf("model: head_dim is %d, wants an even number", c.HeadDim)
 	}
-	if slices.ContainsFunc(c.EOS, func(id int32) bool { return id < 0 || int(id) >= c.Vocab }) {
-		return fmt.Errorf("model: eos_token_id is %v, wants ids from 0 to %d, below vocab_size", c.EOS, c.Vocab-1)
-	}
-	if c.RoPE.Kind == YarnRoPE && c.RoPETheta == 1 { // all frequencies are equal, so none has an index
-		return errors.New("model: config.json: rope_theta is 1, wants more with yarn")
-	}
-	return errors.Join(c.RoPE.check(), c.checkRotated(), c.checkFactors(), c.Experts.check(c),
-		c.Latent.check(c))
+	return nil
 }
 
 // checkMultipliers refuses scales and bounds of scores and logits that are out of bounds.
@@ -106,7 +126,11 @@ func (f *configFile) checkNumbers() error {
 			return outside("partial_rotary_factor", fraction, minFraction, 1)
 		}
 	}
-	for _, theta := range []*float64{f.Theta, f.ropes().Theta} {
+	thetas := []*float64{f.Theta, f.ropes().Theta}
+	if f.localRoPE != nil {
+		thetas = append(thetas, f.localRoPE.Theta)
+	}
+	for _, theta := range thetas {
 		if theta != nil && !(*theta >= minTheta && *theta <= maxTheta) {
 			return outside("rope_theta", *theta, minTheta, maxTheta)
 		}

@@ -56,6 +56,7 @@ type Config struct {
 	OutputBias    bool    `json:",omitempty"` // the output projection has a bias
 	Sinks         bool    `json:",omitempty"` // each query head has a sink, see [kernels.Attend]
 	HeadNorms     bool    // each head of q and k is normed
+	ValueNorms    bool    `json:",omitempty"` // and each of v, without a weight
 	WidthNorms    bool    `json:",omitempty"` // all heads of q together are normed, and those of k
 	FusedQKV      bool    // the checkpoint holds q, k and v in one tensor
 	FusedGateUp   bool    // and gate and up in one
@@ -93,6 +94,14 @@ type Config struct {
 	Experts *Experts `json:",omitempty"`
 	// Further is the number of layers after those of the model that guess tokens after the next one. They are left out.
 	Further int `json:",omitempty"`
+	// Wide has the layers whose heads are wider; nil: all layers have the same heads.
+	Wide *Wide `json:",omitempty"`
+	// SharedKV has the layers that use keys and values of others; nil: each has its own.
+	SharedKV *SharedKV `json:",omitempty"`
+	// PerLayer is the width of the embeddings of its own that each layer adds; 0: there are none. See per_layer.go.
+	PerLayer int `json:",omitempty"`
+	// LayerScales: the checkpoint has a number for each layer, by which the residual stream is multiplied after it.
+	LayerScales bool `json:",omitempty"`
 	// published has the published names of tensors of a layer where they are not Llama's, by Llama's.
 	published map[string]string
 	// Embedding makes the config that of a model for embeddings; nil: the model draws tokens.

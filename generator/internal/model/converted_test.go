@@ -21,11 +21,12 @@ func (inDir) GGUF() string { return "model.gguf" }
 func converted(t *testing.T, c model.Config, from model.Tensors, to convert.Target) (model.Config, model.Tensors) {
 	t.Helper()
 	dir := t.TempDir()
-	_, err := convert.Run(t.Context(), convert.Job{Config: c, Tensors: from, Target: to,
+	report, err := convert.Run(t.Context(), convert.Job{Config: c, Tensors: from, Target: to,
 		Out: filepath.Join(dir, "model.gguf")})
 	if err != nil {
 		t.Fatal(err)
 	}
+	checkSource(t, c, from, report)
 	file, err := weights.Open(inDir{os.DirFS(dir)})
 	if err != nil {
 		t.Fatal(err)
@@ -36,6 +37,24 @@ func converted(t *testing.T, c model.Config, from model.Tensors, to convert.Targ
 		t.Fatal(err)
 	}
 	return got, tensors
+}
+
+// checkSource checks that a report has the bytes of the source's matrices, of experts too.
+func checkSource(t *testing.T, c model.Config, from model.Tensors, report convert.Report) {
+	t.Helper()
+	source := map[model.TensorKind]int64{}
+	for _, s := range c.Tensors() {
+		own, err := from.Tensor(s.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source[s.Kind] += int64(own.DType.Bytes(int(s.Elements())))
+	}
+	for _, class := range report.Classes {
+		if class.Kind != model.NormTensor && class.Source != source[class.Kind] { // among norms are divisors of RoPE
+			t.Errorf("%s of %s have %d bytes, wants %d", class.Kind, c.Name, class.Source, source[class.Kind])
+		}
+	}
 }
 
 // A converted model gives logits near the source's. The weights lose 0.5 % or 8 %, random models make about four times

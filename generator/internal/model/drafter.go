@@ -106,6 +106,7 @@ func (p *pass) drafterPass(draft int, shape Shape) pass {
 // follow launches the layers of a draft model's pass, the last one only up to its keys and values.
 func (p *pass) follow() {
 	p.launch(p.embed())
+	p.perLayerInputs()
 	last := len(p.model.layers) - 1
 	for i := range last {
 		p.layerOfDrafts(i)
@@ -116,6 +117,7 @@ func (p *pass) follow() {
 // propose launches a draft model's pass up to its logits.
 func (p *pass) propose() {
 	p.launch(p.embed())
+	p.perLayerInputs()
 	for i := range p.model.layers {
 		p.layerOfDrafts(i)
 	}

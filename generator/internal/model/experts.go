@@ -27,7 +27,10 @@ type Experts struct {
 	RouterBias         bool    // the router has a bias
 	Bias               bool    // the experts have biases
 	Transposed         bool    // stacks of a checkpoint are [count][columns][rows], as of gpt-oss
-	Limit              float32 // of gpt-oss's activation, as in [kernels.ExpertGateUp]; 0: none
+	// Beside: Shared is the feed-forward of a dense layer, of width Config.Inner. Both have norms of their own, before and
+	// after, and the norm of the layer is that of their sum. (Gemma 4.)
+	Beside bool    `json:",omitempty"`
+	Limit  float32 // of gpt-oss's activation, as in [kernels.ExpertGateUp]; 0: none
 }
 
 // sparse reports whether a layer has experts.
@@ -55,6 +58,9 @@ func (c Config) sharedWidth() int {
 	return c.Experts.Shared
 }
 
+// expertsBeside reports whether layers have experts beside a feed-forward.
+func (c Config) expertsBeside() bool { return c.Experts != nil && c.Experts.Beside }
+
 // groupsExperts reports whether a row chooses among groups of experts first.
 func (c Config) groupsExperts() bool { return c.Experts != nil && c.Experts.Groups > 1 }
 
@@ -63,15 +69,10 @@ func (e *Experts) check(c Config) error {
 	if e == nil {
 		return nil
 	}
-	for _, d := range []struct {
-		field   string
-		n, most int
-	}{{"the number of experts", e.Count, kernels.MostExperts},
-		{"num_experts_per_tok", e.Used, min(e.Count, kernels.MostExpertsUsed)},
-		{"the width of an expert", e.Inner, maxDimension}} {
-		if d.n < 1 || d.n > d.most {
-			return outside(d.field, d.n, 1, d.most)
-		}
+	if err := checkDimensions(dimension{"the number of experts", e.Count, kernels.MostExperts},
+		dimension{"num_experts_per_tok", e.Used, min(e.Count, kernels.MostExpertsUsed)},
+		dimension{"the width of an expert", e.Inner, maxDimension}); err != nil {
+		return err
 	}
 	if e.Shared < 0 || e.Shared > maxDimension {
 		return outside("the width of shared experts", e.Shared, 0, maxDimension)
@@ -112,6 +113,13 @@ const (
 	sharedGate   = "mlp.shared_experts.gate_proj.weight"
 	sharedUp     = "mlp.shared_experts.up_proj.weight"
 	sharedDown   = "mlp.shared_experts.down_proj.weight"
+
+	// Of experts beside a feed-forward; the names are Gemma 4's.
+	routerScale  = "router.scale"
+	routerScales = "router.per_expert_scale"
+	expertsNorm  = "pre_feedforward_layernorm_2.weight"
+	afterShared  = "post_feedforward_layernorm_1.weight"
+	afterExperts = "post_feedforward_layernorm_2.weight"
 )
 
 // experts adds the tensors of a layer's experts.
@@ -131,6 +139,13 @@ func (s *specs) experts() {
 		s.add(NormTensor, gateBias, e.Count*e.Inner)
 		s.add(NormTensor, upBias, e.Count*e.Inner)
 		s.add(NormTensor, downBias, e.Count*c.Hidden)
+	}
+	if e.Beside {
+		s.add(NormTensor, routerScale, c.Hidden)
+		s.add(NormTensor, routerScales, e.Count)
+		for _, name := range []string{expertsNorm, afterShared, afterExperts} {
+			s.add(NormTensor, name, c.Hidden)
+		}
 	}
 	if e.Shared > 0 {
 		s.add(FeedForwardTensor, sharedGate, e.Shared, c.Hidden)

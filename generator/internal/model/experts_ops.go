@@ -8,7 +8,7 @@ func (p *pass) route(i int) kernels.Route {
 	c, s, w := p.model.Config, p.memory, &p.model.layers[i]
 	e, r := c.Experts, &w.router
 	return kernels.Route{
-		X: s.x, Norm: w.feedForwardNorm, Router: r.weights, Bias: r.bias, Choice: r.choice, Chosen: s.chosen,
+		X: s.x, Norm: r.norm, Router: r.weights, Bias: r.bias, Choice: r.choice, ExpertScales: r.scales, Chosen: s.chosen,
 		Groups: e.Groups, GroupsUsed: e.GroupsUsed, BestTwo: e.BestTwo, Scoring: e.Scoring, Normalise: e.Normalise,
 		Scale: e.Scale, T: p.Rows, Hidden: c.Hidden, Eps: c.layerEps(), Workspace: s.routeWorkspace,
 	}
@@ -17,8 +17,9 @@ func (p *pass) route(i int) kernels.Route {
 func (p *pass) expertGateUp(i int) kernels.ExpertGateUp {
 	c, s, w := p.model.Config, p.memory, &p.model.layers[i]
 	return kernels.ExpertGateUp{
-		X: s.x, Norm: w.feedForwardNorm, Gate: w.gate, Up: w.up, GateBias: w.router.gateBias, UpBias: w.router.upBias,
-		Chosen: s.chosen, Out: s.own.inner, Limit: c.Experts.Limit, Eps: c.layerEps(), T: p.Rows, Class: p.Class,
+		X: s.x, Norm: w.router.expertsNorm, Gate: w.gate, Up: w.up, GateBias: w.router.gateBias, UpBias: w.router.upBias,
+		Chosen: s.chosen, Out: s.own.inner, Activation: c.Activation, Limit: c.Experts.Limit, Eps: c.layerEps(),
+		T: p.Rows, Class: p.Class,
 		Workspace: s.expertsWork, HandsOver: p.expertsHandOver(i),
 	}
 }
@@ -85,6 +86,29 @@ func (p *pass) sampledExperts(i int) {
 	sharedGateUp.Gate, sharedGateUp.Up, sharedGateUp.Out = w.gate, w.up, s.own.sharedInner
 	sharedDown.W, sharedDown.In = w.down, s.sharedInner
 	p.launch(sharedGateUp)
+	if p.model.Config.expertsBeside() {
+		p.expertsBeside(i, sharedDown, op)
+		return
+	}
 	p.experts(op)
-	p.sharedDown(sharedDown, T)
+	p.sharedDown(i, sharedDown, T)
+}
+
+// expertsBeside launches the down projection of the feed-forward beside experts, the experts, and what adds the normed
+// sum of both, each normed too, to the residual stream.
+func (p *pass) expertsBeside(i int, down kernels.Projection, experts kernels.Experts) {
+	c, s, w := p.model.Config, p.memory, &p.model.layers[i]
+	x, T := down.X, down.T
+	down.X, down.Store, experts.Down.X, experts.Down.Store = s.branch, true, s.beside[0], true
+	p.launch(down)
+	p.experts(experts)
+	add := kernels.AddNorm{X: s.beside[1], RowIndex: down.RowIndex, T: T, Cols: c.Hidden, Eps: c.RMSNormEps}
+	shared, rest, sum := add, add, add
+	shared.Branch, shared.Norm, shared.Store = s.branch, w.router.afterShared, true
+	shared.Eps /= c.innerDivisor() * c.innerDivisor()
+	rest.Branch, rest.Norm = s.beside[0], w.router.afterExperts
+	sum.Branch, sum.Norm, sum.X, sum.Scale = s.beside[1], w.afterFeedForward, x, p.scaleAfter(i, kernels.DownProjection)
+	p.launch(shared)
+	p.launch(rest)
+	p.launch(sum)
 }

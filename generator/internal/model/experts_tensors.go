@@ -11,8 +11,9 @@ import (
 // A checkpoint has the experts of a layer in one of these forms; a stack is what the config asks for.
 //
 //	one by one     mlp.experts.E.gate_proj.weight [inner][hidden], up_proj, down_proj [hidden][inner];
-//	               Mixtral: block_sparse_moe.experts.E.w1, w3, w2
-//	stacked        mlp.experts.gate_up_proj [E][2·inner][hidden], first all of gate; down_proj [E][hidden][inner]
+//	               Mixtral: block_sparse_moe.experts.E.w1, w3, w2; Gemma 4, where quantised: experts.E.gate_proj.weight
+//	stacked        mlp.experts.gate_up_proj [E][2·inner][hidden], first all of gate; down_proj [E][hidden][inner];
+//	               Gemma 4: experts.gate_up_proj, down_proj
 //	transposed     gpt-oss: gate_up_proj [E][hidden][2·inner], gate and up in turn; down_proj [E][inner][hidden]
 //	microscaling   gpt-oss: gate_up_proj_blocks [E][2·inner][hidden/32][16], in turn, and _scales; down_proj
 //	GGUF           ffn_gate_exps.weight [E][inner][hidden], ffn_up_exps, ffn_down_exps
@@ -90,9 +91,9 @@ type stackSpec struct {
 
 // matrix makes a stack of whatever form the file has.
 func (s stackedTensors) matrix(c Config, k stackSpec) (weights.Tensor, error) {
-	name := k.prefix + "mlp.experts.gate_up_proj"
+	name := c.expertsPrefix(k.prefix) + "gate_up_proj"
 	if k.part == downPart {
-		name = k.prefix + "mlp.experts.down_proj"
+		name = c.expertsPrefix(k.prefix) + "down_proj"
 	}
 	if blocks, err := s.file.Tensor(name + "_blocks"); err == nil {
 		return s.microscaling(k, name, blocks)
@@ -114,8 +115,16 @@ func (c Config) expertName(prefix string, part, expert int) string {
 		return fmt.Sprintf("%sblock_sparse_moe.experts.%d.%s.weight", prefix, expert,
 			[...]string{"w1", "w3", "w2"}[part])
 	}
-	return fmt.Sprintf("%smlp.experts.%d.%s.weight", prefix, expert,
+	return fmt.Sprintf("%s%d.%s.weight", c.expertsPrefix(prefix), expert,
 		[...]string{"gate_proj", "up_proj", "down_proj"}[part])
+}
+
+// expertsPrefix returns what names of experts of a layer begin with.
+func (c Config) expertsPrefix(layer string) string {
+	if c.expertsBeside() {
+		return layer + "experts."
+	}
+	return layer + "mlp.experts."
 }
 
 // publishedTensors lists the tensors that a checkpoint with experts one by one has.
@@ -210,7 +219,7 @@ func (k stackSpec) floats(t weights.Tensor, shape ...int) error {
 
 // ofStack makes a stack of a tensor [count][rows][cols], which may stay where it is, or of one of gates and ups.
 func (k stackSpec) ofStack(t weights.Tensor) (weights.Tensor, error) {
-	parts, place := k.together()
+	parts, _ := k.together()
 	if err := k.floats(t, k.count, parts*k.rows, k.cols); err != nil {
 		return t, err
 	}
@@ -218,6 +227,12 @@ func (k stackSpec) ofStack(t weights.Tensor) (weights.Tensor, error) {
 		t.Shape = []int{k.count * k.rows, k.cols}
 		return t, nil
 	}
+	return k.ofBoth(t), nil
+}
+
+// ofBoth makes a stack of gates or of ups of a tensor of both.
+func (k stackSpec) ofBoth(t weights.Tensor) weights.Tensor {
+	parts, place := k.together()
 	size := t.DType.Bytes(k.cols)
 	return k.made(t.DType, []weights.Tensor{t}, func(dst []byte, first int) error {
 		for len(dst) > 0 {
@@ -227,7 +242,7 @@ func (k stackSpec) ofStack(t weights.Tensor) (weights.Tensor, error) {
 			dst, first = dst[n*size:], first+n
 		}
 		return nil
-	}), nil
+	})
 }
 
 // ofTransposed makes a stack of a tensor [count][cols][rows], or [count][cols][2·rows] of gates and ups in turn.

@@ -13,6 +13,7 @@ type family struct {
 	partial      bool    // RoPE may rotate a part of each head
 	mayBias      bool    // attention_bias says whether q, k and v have biases
 	localRoPE    bool    // layers with windows have a RoPE of their own, of which nothing is scaled
+	flatRoPE     bool    // and config.json may have one for both kinds of layers, if nothing is scaled at all
 	theta        float64 // the base of RoPE's frequencies where config.json has none; 0: 10,000
 	// defaults are the values of fields that config.json omits. Only those are set that
 	// differ from Llama's.
@@ -25,6 +26,8 @@ type family struct {
 	// gguf sets what GGUF's metadata say beside that of all families, under ggufKeys; nil: nothing.
 	gguf     func(r *ggufReader, c *Config)
 	ggufKeys []string
+	// ggufByLayer are the keys whose arrays gguf takes apart by layer.
+	ggufByLayer []string
 	// scalings are the kinds of RoPE that the family has in transformers; nil: all.
 	scalings []RoPEKind
 }
@@ -41,7 +44,7 @@ type ownFields interface {
 var families = map[string]family{
 	"llama": llama, "mistral": mistral, "ministral3": ministral3, "qwen2": qwen2, "qwen3": qwen3, "phi3": phi3,
 	"smollm3": smolLM3, "granite": granite, "granitemoehybrid": graniteDense, "olmo2": olmo2, "olmo3": olmo3,
-	"gemma2": gemma2, "gemma3_text": gemma3, "glm4": glm4, "qwen3_moe": qwen3MoE, "mixtral": mixtral,
+	"gemma2": gemma2, "gemma3_text": gemma3, "gemma4_text": gemma4, "gemma4_unified_text": gemma4Unified, "glm4": glm4, "qwen3_moe": qwen3MoE, "mixtral": mixtral,
 	"olmoe": olmoe, "gpt_oss": gptOss, "deepseek_v2": deepseek2, "deepseek_v3": deepseek3, "glm4_moe_lite": glm4MoELite,
 }
 

@@ -57,9 +57,18 @@ type qwenExpertFields struct {
 	Normalise bool  `json:"norm_topk_prob"`
 	Step      int   `json:"decoder_sparse_step"` // each such layer has experts
 	Dense     []int `json:"mlp_only_layers"`     // layers that have none
+	// As Qwen3-Coder has them: nothing is shared, and the heads of q and k are normed, as in all models of the family.
+	Shared int   `json:"shared_expert_intermediate_size"`
+	Norms  *bool `json:"use_qk_norm"`
 }
 
 func (q *qwenExpertFields) set(f *configFile, c *Config) (err error) {
+	if q.Shared != 0 {
+		return fmt.Errorf("%w: config.json: shared_expert_intermediate_size %d", ErrUnsupported, q.Shared)
+	}
+	if q.Norms != nil && !*q.Norms {
+		return fmt.Errorf("%w: config.json: use_qk_norm false", ErrUnsupported)
+	}
 	if c.Experts, err = q.experts(128, q.Inner); err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ var (
 	gemma3 = family{architecture: "Gemma3ForCausalLM", config: gemma3Config(), theta: 1e6,
 		windows: allButEach(6), localRoPE: true,
 		defaults: gemmaDefaults(262208, 131072), own: newGemma3Fields,
-		gguf: ggufGemma3, ggufKeys: []string{keyLocalTheta}}
+		gguf: ggufGemma3, ggufKeys: []string{keyLocalTheta, keyLogitsCap}}
 )
 
 const gelu = "gelu_pytorch_tanh"
@@ -96,14 +96,17 @@ func newGemma3Fields() ownFields {
 }
 
 func (g *gemma3Fields) fill(f *configFile) {
-	if f.localRoPE == nil || f.localRoPE.Theta == nil {
-		f.localRoPE = &ropes{Theta: &g.LocalTheta}
-	}
-	if f.LayerKinds != nil || g.Pattern < 1 || f.Layers < 1 || f.Layers > maxLayers {
+	f.setLocalTheta(g.LocalTheta)
+	f.setLayerKinds(g.Pattern)
+}
+
+// setLayerKinds sets LayerKinds where the file has none: each so-manieth layer sees everything.
+func (f *configFile) setLayerKinds(each int) {
+	if f.LayerKinds != nil || each < 1 || f.Layers < 1 || f.Layers > maxLayers {
 		return
 	}
 	f.LayerKinds = slices.Repeat([]string{slidingLayer}, f.Layers)
-	for i := g.Pattern - 1; i < f.Layers; i += g.Pattern {
+	for i := each - 1; i < f.Layers; i += each {
 		f.LayerKinds[i] = fullLayer
 	}
 }
@@ -112,6 +115,7 @@ func (g *gemma3Fields) set(f *configFile, c *Config) error {
 	if g.Pattern < 1 {
 		return outside("sliding_window_pattern", g.Pattern, 1, maxLayers)
 	}
+	g.ScoreCap = nil // transformers hands it to no layer of Gemma 3
 	return g.gemmaFields.set(f, c)
 }
 
@@ -126,6 +130,9 @@ const (
 // (llama.cpp: src/models/gemma2.cpp, gemma3.cpp.)
 const gemma2Layers27B, gemma3Layers27B = 46, 62
 
+// gemma2Window is the window of files of Gemma 2 that do not say it, as the first ones. (llama.cpp: src/models/gemma2.cpp.)
+const gemma2Window = 4096
+
 func ggufGemma2(r *ggufReader, c *Config) {
 	c.ScoreCap = float32(r.float(keyScoreCap, minScale, maxScale, 50))
 	c.LogitsCap = float32(r.float(keyLogitsCap, minScale, maxScale, 30))
@@ -138,8 +145,15 @@ func ggufGemma3(r *ggufReader, c *Config) {
 	if c.Layers == gemma3Layers27B {
 		c.AttentionScale = float32(1 / math.Sqrt(float64(c.Hidden/c.Heads)))
 	}
+	if r.has(r.arch + "." + keyLogitsCap) {
+		c.LogitsCap = float32(r.float(keyLogitsCap, minScale, maxScale, 1))
+	}
+	// A file without windows, as of a model whose sliding_window_pattern is 1, has one RoPE for all layers.
+	var window configFile
+	if r.has(r.arch+"."+keyWindow) && r.optional(keyWindow) > 0 {
+		window.Window = new(1)
+	}
 	c.LocalTheta = r.float(keyLocalTheta, minTheta, maxTheta, 1e4)
-	window := configFile{Window: new(1)}
 	for i := range c.Layers {
 		c.Local = append(c.Local, allButEach(6)(&window, i))
 	}

@@ -12,23 +12,30 @@ import (
 var gptOss = family{architecture: "GptOssForCausalLM", config: Config{Sinks: true}, mayBias: true, theta: 150000,
 	windows:  allButEach(2),
 	defaults: configFile{Window: new(128), HeadDim: 64, KVHeads: new(8), AttentionBias: true},
-	own:      func() ownFields { return &gptOssFields{expertFields: expertFields{Used: 4}, Limit: gptOssLimit} },
-	inert:    []string{"initial_context_length", "experts_per_token"},
-	gguf:     ggufGptOss,
+	own: func() ownFields {
+		return &gptOssFields{expertFields: expertFields{Used: 4}, Limit: gptOssLimit, Alpha: gptOssAlpha}
+	},
+	inert: []string{"initial_context_length", "experts_per_token"},
+	gguf:  ggufGptOss,
 }
 
-// gptOssLimit bounds gates and ups. transformers has it in its code.
-const gptOssLimit = 7
+// gptOssLimit bounds gates and ups, and gptOssAlpha multiplies gates inside the sigmoid. transformers had them in its code
+// alone, and has come to write them.
+const gptOssLimit, gptOssAlpha = 7, 1.702
 
 // gptOssFields are GPT-OSS's.
 type gptOssFields struct {
 	expertFields
 	Limit float64 `json:"swiglu_limit"`
+	Alpha float64 `json:"swiglu_alpha"`
 }
 
 func (g *gptOssFields) set(f *configFile, c *Config) (err error) {
 	if g.Limit != gptOssLimit {
 		return fmt.Errorf("%w: config.json: swiglu_limit %v", ErrUnsupported, g.Limit)
+	}
+	if g.Alpha != gptOssAlpha {
+		return fmt.Errorf("%w: config.json: swiglu_alpha %v", ErrUnsupported, g.Alpha)
 	}
 	c.OutputBias = f.AttentionBias
 	c.Experts, err = g.experts(128, f.Inner)

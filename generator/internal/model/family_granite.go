@@ -10,7 +10,8 @@ import (
 // (transformers, modeling_granite.py, modeling_granitemoehybrid.py.)
 var (
 	granite = family{architecture: "GraniteForCausalLM", own: func() ownFields { return newGraniteFields() },
-		gguf: ggufGranite, ggufKeys: []string{keyEmbedding, keyResidual, keyLogits, keyAttention}}
+		gguf: ggufGranite, ggufKeys: append([]string{keyEmbedding, keyResidual,
+			keyLogits, keyAttention}, graniteInert...)}
 
 	graniteDense = family{architecture: "GraniteMoeHybridForCausalLM",
 		config: Config{FusedGateUp: true, published: map[string]string{
@@ -84,7 +85,13 @@ const (
 	keyAttention = "attention.scale"
 )
 
-// ggufGranite reads the multipliers; without one there is nothing to multiply by. (llama.cpp: src/models/granite.cpp.)
+// graniteInert are keys of Mamba layers and shared experts, which files of Granite 4's dense models have though they have
+// neither. (llama.cpp: conversion/granite.py, GraniteHybridModel.)
+var graniteInert = []string{"expert_shared_feed_forward_length", "ssm.conv_kernel", "ssm.state_size", "ssm.group_count",
+	"ssm.inner_size", "ssm.time_step_rank"}
+
+// ggufGranite reads the multipliers; without one there is nothing to multiply by. rope.scaling.finetuned says whether
+// there is RoPE. (llama.cpp: src/models/granite.cpp.)
 func ggufGranite(r *ggufReader, c *Config) {
 	read := func(key string) float32 {
 		if n, ok := r.metadata.Uint(r.arch + "." + key); !r.has(r.arch+"."+key) || ok && n == 0 {
@@ -94,4 +101,7 @@ func ggufGranite(r *ggufReader, c *Config) {
 	}
 	c.EmbeddingScale, c.ResidualScale = read(keyEmbedding), read(keyResidual)
 	c.LogitsDivisor, c.AttentionScale = read(keyLogits), read(keyAttention)
+	if rotates, ok := r.metadata.Bool(r.arch + "." + keyFinetuned); ok && !rotates {
+		c.NoRoPE = slices.Repeat([]bool{true}, c.Layers)
+	}
 }

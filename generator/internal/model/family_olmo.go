@@ -6,7 +6,7 @@ package model
 var (
 	olmo2 = family{architecture: "Olmo2ForCausalLM", config: olmoConfig()}
 
-	olmo3 = family{architecture: "Olmo3ForCausalLM", config: olmoConfig(), theta: 5e5, localRoPE: true,
+	olmo3 = family{architecture: "Olmo3ForCausalLM", config: olmoConfig(), theta: 5e5, localRoPE: true, flatRoPE: true,
 		windows: allButEach(4), defaults: configFile{Window: new(4096)}}
 )
 

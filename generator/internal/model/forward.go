@@ -58,6 +58,7 @@ func (p *pass) decode() {
 	p.draft()
 	p.tags = p.tagged()
 	p.launch(p.embed()) // x = embedding[token]
+	p.perLayerInputs()
 	for i := range p.model.layers {
 		p.capture(i)
 		p.decodeLayer(i)
@@ -103,25 +104,34 @@ func (p *pass) layer(i int, attend kernels.Attend) {
 		p.launch(qkv)            // q, k, v = Wqkv·rmsnorm(x); k and v go to the KV pool
 		p.attendParts(i, attend) // attended = softmax(q·K/√d)·V
 	}
-	p.project(p.outputProjection(i, h.output), p.model.layers[i].afterAttention) // x += Wo·attended
+	p.project(p.outputProjection(i, h.output), i, p.model.layers[i].afterAttention) // x += Wo·attended
 	p.feedForward(i, h.gateUp, h.down)
 }
 
-// feedForward launches the feed-forward of layer i, or its experts.
+// feedForward launches the feed-forward of layer i, or its experts, and what adds the layer's own embedding.
 func (p *pass) feedForward(i int, gateUp, down kernels.Handover) {
 	if p.model.layers[i].sparse() {
-		shared := p.memory.sharedInner.Bytes() > 0
-		if shared {
-			p.launch(p.sharedGateUp(i)) // shared = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x)
-		}
+		p.sparseFeedForward(i)
+	} else {
+		p.gateUpParts(i, p.gateUp(i, gateUp))                                       // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x)
+		p.project(p.downProjection(i, down), i, p.model.layers[i].afterFeedForward) // x += Wdown·inner
+	}
+	p.addPerLayer(i)
+}
+
+// sparseFeedForward launches the experts of layer i, and the feed-forward of all rows beside them.
+func (p *pass) sparseFeedForward(i int) {
+	if p.memory.sharedInner.Bytes() == 0 {
 		p.experts(p.layerExperts(i))
-		if shared {
-			p.sharedDown(p.sharedDownProjection(i), p.Rows) // x += Wdown·shared
-		}
 		return
 	}
-	p.gateUpParts(i, p.gateUp(i, gateUp))                                    // inner = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x)
-	p.project(p.downProjection(i, down), p.model.layers[i].afterFeedForward) // x += Wdown·inner
+	p.launch(p.sharedGateUp(i)) // shared = silu(Wgate·rmsnorm(x)) ⊙ Wup·rmsnorm(x)
+	if p.model.Config.expertsBeside() {
+		p.expertsBeside(i, p.sharedDownProjection(i), p.layerExperts(i))
+		return
+	}
+	p.experts(p.layerExperts(i))
+	p.sharedDown(i, p.sharedDownProjection(i), p.Rows) // x += Wdown·shared
 }
 
 // prefill launches a pass over tokens of prompts, in a mixed pass after generated rows. The formulas are those of decode.
@@ -141,13 +151,14 @@ func (p *pass) prefill() {
 func (p *pass) prefillLayers() {
 	p.handsParts = p.canHandParts()
 	p.launch(p.embed())
+	p.perLayerInputs()
 	last := len(p.model.layers) - 1
 	for i := range last {
 		p.capture(i)
 		h := p.handovers(i)
 		p.keys(i, h.qkv)
 		p.attention(i, p.attend(i, h.attend))
-		p.project(p.outputProjection(i, h.output), p.model.layers[i].afterAttention)
+		p.project(p.outputProjection(i, h.output), i, p.model.layers[i].afterAttention)
 		p.feedForward(i, h.gateUp, h.down)
 	}
 	p.capture(last)
@@ -160,13 +171,14 @@ func (p *pass) sampledRows() {
 	p.attention(last, p.attend(last, p.handovers(last).attend))
 	p.launch(p.gatherSampled())
 	p.completeSampled()
-	p.project(p.sampledOutputProjection(last), p.model.layers[last].afterAttention)
+	p.project(p.sampledOutputProjection(last), last, p.model.layers[last].afterAttention)
 	if p.model.layers[last].sparse() {
 		p.sampledExperts(last)
 	} else {
 		p.gateUpParts(last, p.sampledGateUp(last))
-		p.project(p.sampledDownProjection(last), p.model.layers[last].afterFeedForward)
+		p.project(p.sampledDownProjection(last), last, p.model.layers[last].afterFeedForward)
 	}
+	p.addSampledPerLayer(last)
 	if p.model.Config.Embedding != nil {
 		p.launch(p.sampledVector())
 		return

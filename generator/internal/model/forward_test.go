@@ -131,6 +131,12 @@ func onlySampled(t *testing.T, ops []device.Op, sh model.Shape, c model.Config) 
 	if c.NormsAfter || c.Experts != nil && c.Experts.Shared > 0 {
 		want += 2 // norms after, or shared experts
 	}
+	if c.Experts != nil && c.Experts.Beside {
+		want += 4 // both of these, and a norm of each result
+	}
+	if c.PerLayer > 0 {
+		want += 4 // two products, the gate between them, and a norm after
+	}
 	for last >= 0 && ops[last].Kernel() != (kernels.Attend{}).Kernel() {
 		last--
 	}
@@ -158,6 +164,8 @@ func onlySampled(t *testing.T, ops []device.Op, sh model.Shape, c model.Config) 
 			listed++ // in place of two ops
 		case kernels.AddNorm:
 			rows, list = o.T, o.RowIndex.Bytes()
+		case kernels.PerLayerGate:
+			rows, list = o.T, o.RowIndex.Bytes()
 		case kernels.Head:
 			rows, list = o.N, o.Rows.Sample.Bytes()
 		default:
@@ -170,7 +178,7 @@ func onlySampled(t *testing.T, ops []device.Op, sh model.Shape, c model.Config) 
 		}
 	}
 	if listed != want {
-		t.Errorf("%+v: %d ops of sampled rows, wants %d: gather, output, gate and up, down, head, and norms after or shared experts", sh,
+		t.Errorf("%+v: %d ops of sampled rows, wants %d: gather, output, gate and up, down, head, and norms after, shared experts and embeddings of the layer", sh,
 			listed, want)
 	}
 }

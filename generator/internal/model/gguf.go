@@ -13,7 +13,7 @@ import (
 // (llama.cpp: convert_hf_to_gguf.py, src/llama-arch.cpp.)
 var ggufFamilies = map[string]string{"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "phi3": "phi3",
 	"smollm3": "smollm3", "mistral3": "ministral3", "granite": "granite", "olmo2": "olmo2", "glm4": "glm4",
-	"gemma2": "gemma2", "gemma3": "gemma3_text", "qwen3moe": "qwen3_moe", "olmoe": "olmoe", "gpt-oss": "gpt_oss",
+	"gemma2": "gemma2", "gemma3": "gemma3_text", "gemma4": "gemma4_text", "qwen3moe": "qwen3_moe", "olmoe": "olmoe", "gpt-oss": "gpt_oss",
 	"deepseek2": "deepseek_v3"}
 
 // ggufInterleaved are the architectures whose RoPE rotates neighbours. (llama.cpp: llama_model_rope_type.)
@@ -52,7 +52,7 @@ const (
 	keyPooling    = "pooling_type"
 )
 
-// ggufKeys are the keys that may be there. Others may change the pass, so they are refused unless they are 0.
+// ggufKeys are the keys that may be there. Others may change the pass, so they are refused unless they are a whole number, 0.
 var ggufKeys = []string{keyContext, keyHidden, keyInner, keyLayers, keyHeads, keyKVHeads, keyHeadDim, keyValueDim,
 	keyEps, keyWindow, keyRotated, keyTheta, keyScaling, keyScale, keyOriginal, keyAttnFactor, keyFinetuned, keyVocab,
 	keyExperts, keyUsed, keyExpertDim, keyLayout, keyYarnLog, keyYarnMix, keyBetaFast, keyBetaSlow, keyQueryScale,
@@ -82,6 +82,7 @@ type ggufReader struct {
 	metadata weights.Metadata
 	tensors  Tensors
 	arch     string
+	family   family
 	err      error
 }
 
@@ -102,22 +103,23 @@ func (r *ggufReader) architecture() {
 		r.refuse("general.architecture is %.40q, this build serves %s", r.arch,
 			strings.Join(slices.Sorted(maps.Keys(ggufFamilies)), ", "))
 	}
+	r.family = families[ggufFamilies[r.arch]]
 	for _, key := range r.metadata.Keys() {
 		name, ours := strings.CutPrefix(key, r.arch+".")
-		known := slices.Contains(ggufKeys, name) || slices.Contains(families[ggufFamilies[r.arch]].ggufKeys, name)
+		known := slices.Contains(ggufKeys, name) || slices.Contains(r.family.ggufKeys, name)
 		if n, ok := r.metadata.Uint(key); ours && !known && !(ok && n == 0) {
 			r.refuse("unknown key %.80q", key)
 		}
 	}
 }
 
-// number reads a number from 1 to most. An array of equal numbers, one for each layer, is the same as one. absent is
-// the value of an absent key; -1: it must be there.
+// number reads a number from 1 to most. An array of equal numbers, one for each layer, is the same as one, and one of
+// ggufByLayer is the same as its first. absent is the value of an absent key; -1: it must be there.
 func (r *ggufReader) number(name string, most, absent int) int {
 	key := r.arch + "." + name
 	n, ok := r.metadata.Uint(key)
 	if list, array := r.metadata.Ints(key); array && len(list) > 0 {
-		if len(slices.Compact(list)) > 1 {
+		if len(slices.Compact(list)) > 1 && !slices.Contains(r.family.ggufByLayer, name) {
 			r.refuse("%s differs between layers", key)
 		}
 		n, ok = uint64(list[0]), true
@@ -157,9 +159,9 @@ func (r *ggufReader) hasTensor(name string) bool {
 }
 
 func (r *ggufReader) config() Config {
-	fam := families[ggufFamilies[r.arch]]
+	fam := r.family
 	c := fam.config
-	c.Name, c.published, c.NormsFromOne = ggufFamilies[r.arch], nil, false
+	c.Name, c.NormsFromOne = ggufFamilies[r.arch], false
 	c.Hidden, c.Inner = r.number(keyHidden, maxDimension, -1), r.number(keyInner, maxDimension, -1)
 	c.Layers, c.Heads = r.number(keyLayers, maxLayers, -1), r.number(keyHeads, maxHeads, -1)
 	c.Context, c.RMSNormEps = r.number(keyContext, maxContext, -1), float32(r.float(keyEps, minEps, maxEps, 0))
@@ -171,8 +173,10 @@ func (r *ggufReader) config() Config {
 	c.KVHeads = r.number(keyKVHeads, maxHeads, c.Heads)
 	c.HeadDim = r.number(keyHeadDim, maxHeadDim, c.Hidden/c.Heads)
 	if slices.Contains(fam.ggufKeys, keyLatent) {
+		r.further(&c)
 		r.latent(&c)
 	}
+	c.published = nil // tensors have the names of Llama's
 	embedding, err := r.tensors.Tensor(ggufEmbedding)
 	if err != nil {
 		r.fail(err)
@@ -209,6 +213,16 @@ func (r *ggufReader) endTokens(c *Config) {
 	}
 }
 
+// endTexts adds the tokens with these texts to those that end a sequence or a turn.
+func (r *ggufReader) endTexts(c *Config, texts []string) {
+	tokens, _ := r.metadata.Strings("tokenizer.ggml.tokens")
+	for id, token := range tokens[:min(len(tokens), c.Vocab)] {
+		if slices.Contains(texts, token) && !slices.Contains(c.EOS, int32(id)) {
+			c.EOS = append(c.EOS, int32(id))
+		}
+	}
+}
+
 // supported refuses values that the pass does not compute.
 func (r *ggufReader) supported(c Config) {
 	for _, name := range []string{keyValueDim, keyRotated} {
@@ -223,11 +237,15 @@ func (r *ggufReader) supported(c Config) {
 // Qwen's converters wrote it for models without one, so there it must be no less than the context.
 func (r *ggufReader) window(c *Config, fam family) {
 	n := 0
-	if r.has(r.arch + "." + keyWindow) {
+	switch {
+	case r.has(r.arch + "." + keyWindow):
 		n = int(min(maxContext, r.optional(keyWindow)))
+	case r.arch == "gemma2":
+		n = gemma2Window
 	}
 	switch {
 	case n == 0 || n >= c.Context:
+	case slices.Contains(fam.ggufKeys, keyPattern): // the file says which layers have it: localWindows
 	case r.arch == "llama" || r.arch == "phi3" || r.arch == "mistral3":
 		c.Windows = slices.Repeat([]int{n}, c.Layers)
 	case fam.gguf != nil && fam.windows != nil:
@@ -277,6 +295,11 @@ var ggufNames = map[string]string{
 	latentProj: "attn_kv_a_mqa.weight", latentNorm: "attn_kv_a_norm.weight", headsProj: "attn_kv_b.weight",
 	absorbProj: "attn_k_b.weight", expandProj: "attn_v_b.weight",
 	afterAttentionNorm: "post_attention_norm.weight", afterFeedForwardNorm: "post_ffw_norm.weight",
+	layerScalar: "layer_output_scale.weight", routerScale: "ffn_gate_inp.scale", routerScales: "ffn_down_exps.scale",
+	expertsNorm: "pre_ffw_norm_2.weight", afterShared: "post_ffw_norm_1.weight", afterExperts: "post_ffw_norm_2.weight",
+	perLayerTable: "per_layer_token_embd.weight", perLayerModel: "per_layer_model_proj.weight",
+	perLayerNorm: "per_layer_proj_norm.weight", perLayerGate: "inp_gate.weight", perLayerProjection: "proj.weight",
+	perLayerAfter: "post_norm.weight",
 }
 
 // ggufTensors is a GGUF file with tensors under their published names.
@@ -293,6 +316,9 @@ type ggufTensors struct {
 
 // newGGUFTensors names the tensors that c asks for.
 func newGGUFTensors(c Config, file Tensors) Tensors {
+	if c.expertsBeside() {
+		file = gatesTogether{file, c.Experts.Count}
+	}
 	g := ggufTensors{file: file, names: map[string]string{}, stacks: map[string]bool{}, byHead: map[string]bool{}}
 	if c.Experts != nil {
 		g.experts = c.Experts.Count
@@ -307,6 +333,9 @@ func newGGUFTensors(c Config, file Tensors) Tensors {
 		prefix := layerPrefix(i)
 		for _, s := range c.layerTensors(i) {
 			own := ggufNames[strings.TrimPrefix(s.Llama, prefix)]
+			if c.expertsBeside() {
+				own = strings.Replace(own, "_shexp.", ".", 1) // as of a layer without experts
+			}
 			if c.Sinks && s.Llama == prefix+postAttentionNorm { // of gpt-oss
 				own = ggufNames[afterAttentionNorm]
 			}

@@ -2,7 +2,6 @@ package model
 
 import (
 	"fmt"
-	"slices"
 )
 
 // experts sets the mixture of experts, if the file has one. Layers without a router have one feed-forward. Of a file of
@@ -24,6 +23,9 @@ func (r *ggufReader) experts(c *Config) {
 		e.Inner = r.number(keyExpertDim, maxDimension, c.Inner)
 	case "deepseek2":
 		r.deepseekExperts(c)
+	case "gemma4":
+		r.expertsBeside(c)
+		return
 	case "gpt-oss":
 		e.Normalise = false
 		e.Inner = r.number(keyExpertDim, maxDimension, c.Inner)
@@ -45,12 +47,7 @@ func (r *ggufReader) experts(c *Config) {
 // ggufGptOss sets what GPT-OSS has beside its experts. The file does not say that yarn's bounds are not rounded.
 func ggufGptOss(r *ggufReader, c *Config) {
 	c.OutputBias, c.RoPE.Whole = r.hasTensor("blk.0.attn_output.bias"), false
-	tokens, _ := r.metadata.Strings("tokenizer.ggml.tokens")
-	for id, token := range tokens[:min(len(tokens), c.Vocab)] {
-		if slices.Contains(gptOssEnds, token) && !slices.Contains(c.EOS, int32(id)) {
-			c.EOS = append(c.EOS, int32(id))
-		}
-	}
+	r.endTexts(c, gptOssEnds)
 }
 
 // gptOssEnds end an answer: its last message, and a call. generation_config.json has them, and GGUF only the first one.

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"fmt"
 	"math"
 
 	"reel.internal/reel/kernels"
@@ -19,13 +20,35 @@ const (
 	keyExpertScore  = "expert_gating_func"
 	keyExpertGroups = "expert_group_count"
 	keyGroupsUsed   = "expert_group_used_count"
+	keyFurther      = "nextn_predict_layers"
 )
 
 var deepseekKeys = []string{keyLatent, keyQueryLatent, keyLatentDim, keyLatentValue, keyDense, keyShared, keyExpertScale,
-	keyExpertNorm, keyExpertScore, keyExpertGroups, keyGroupsUsed}
+	keyExpertNorm, keyExpertScore, keyExpertGroups, keyGroupsUsed, keyFurther}
 
-// Ways of scoring, as expert_gating_func says them. Files of DeepSeek-V2 have no such key.
+// Ways of scoring, as expert_gating_func says them.
 const ggufSoftmax, ggufSigmoid = 1, 2
+
+// scoring returns how experts are scored where the file does not say it: in GLM-4.7-Flash, which has a bias for choosing,
+// by sigmoid, in DeepSeek-V2 by softmax. (llama.cpp: src/models/deepseek2.cpp, by the numbers of layers and tokens.)
+func (r *ggufReader) scoring(c *Config) int {
+	if r.hasTensor(fmt.Sprintf("blk.%d.exp_probs_b.bias", c.Layers-1)) {
+		return ggufSigmoid
+	}
+	return ggufSoftmax
+}
+
+// further takes the layers that guess further tokens from those of the model. block_count has both.
+func (r *ggufReader) further(c *Config) {
+	if !r.has(r.arch+"."+keyFurther) || r.optional(keyFurther) == 0 {
+		return
+	}
+	if c.Further = r.number(keyFurther, maxLayers, -1); c.Further >= c.Layers {
+		r.refuse("%s.%s is %d of %d layers", r.arch, keyFurther, c.Further, c.Layers)
+		return
+	}
+	c.Layers -= c.Further
+}
 
 // latent sets latent attention. (llama.cpp: src/models/deepseek2.cpp; convert_hf_to_gguf.py, DeepseekV2Model.)
 func (r *ggufReader) latent(c *Config) {
@@ -48,7 +71,7 @@ func (r *ggufReader) deepseekExperts(c *Config) {
 	e.Shared = e.Inner * r.number(keyShared, maxExpertsShared, 1)
 	e.Scale = float32(r.float(keyExpertScale, minScale, maxScale, 1))
 	e.Normalise, _ = r.metadata.Bool(r.arch + "." + keyExpertNorm)
-	switch score := r.number(keyExpertScore, maxDimension, ggufSoftmax); score {
+	switch score := r.number(keyExpertScore, maxDimension, r.scoring(c)); score {
 	case ggufSoftmax:
 		c.Name = "deepseek_v2"
 	case ggufSigmoid:
@@ -68,14 +91,11 @@ func (r *ggufReader) deepseekExperts(c *Config) {
 // maxExpertsShared bounds the number of shared experts.
 const maxExpertsShared = 64
 
-// ggufDeepseek sets the scale of scores, which the logarithm's multiplier is a part of: a tenth of mscale_all_dim. Cos
+// ggufDeepseek sets the scale of scores, which the logarithm's multiplier is a part of: a tenth of mscale_all_dim. Then cos
 // and sin have no factor of their own, since mscale is the same number in all published models.
 func ggufDeepseek(r *ggufReader, c *Config) {
-	if c.RoPE.Kind != YarnRoPE {
-		return
-	}
-	c.RoPE.Attention = 1
-	if r.has(r.arch + "." + keyYarnLog) {
+	if c.RoPE.Kind == YarnRoPE && r.yarnLog() {
+		c.RoPE.Attention = 1
 		scale := 1 + r.float(keyYarnLog, minScale, maxScale, 1)*math.Log(c.RoPE.Factor)
 		c.setAttentionScale(scale * scale / math.Sqrt(float64(c.HeadDim)))
 	}

@@ -23,7 +23,11 @@ func (r *ggufReader) rope(c *Config) {
 		r.queryScale(c)
 	}
 	if r.err == nil && r.hasTensor(ggufDivisors) {
-		r.divisors(c)
+		if slices.Contains(r.family.scalings, ProportionalRoPE) {
+			r.proportional(c)
+		} else {
+			r.divisors(c)
+		}
 	}
 }
 
@@ -60,12 +64,18 @@ func (r *ggufReader) yarn(c Config, factor, attention float64) RoPEScaling {
 		r.refuse("%s.%s is %v", r.arch, keyYarnMix, mix)
 	}
 	own := yarnAttention(factor, 1)
-	if r.has(r.arch + "." + keyYarnLog) {
+	if r.yarnLog() {
 		own /= yarnAttention(factor, r.float(keyYarnLog, minScale, maxScale, 1))
 	}
 	return RoPEScaling{Kind: YarnRoPE, Factor: factor, Original: r.number(keyOriginal, maxContext, c.Context),
 		BetaFast: r.float(keyBetaFast, minScale, maxScale, 32), BetaSlow: r.float(keyBetaSlow, minScale, maxScale, 1),
 		Whole: true, Attention: float32(own * attention)}
+}
+
+// yarnLog reports whether the logarithm of yarn's factor has a multiplier. 0 is the same as none.
+func (r *ggufReader) yarnLog() bool {
+	f, ok := r.metadata.Float(r.arch + "." + keyYarnLog)
+	return r.has(r.arch+"."+keyYarnLog) && !(ok && f == 0)
 }
 
 // queryScale lowers the context to where queries are scaled by their position.
@@ -79,23 +89,28 @@ func (r *ggufReader) queryScale(c *Config) {
 
 // factors reads divisors of RoPE's frequencies.
 func (r *ggufReader) factors(c *Config, name string) []float32 {
+	values, file := r.unbounded(c, name)
+	for _, d := range values {
+		if !(d >= minScale && d <= maxScale) {
+			r.fail(fmt.Errorf("%w: %s: %s has %v, wants %v to %v", ErrTensor, file, name, d, minScale, maxScale))
+		}
+	}
+	return values
+}
+
+// unbounded reads divisors of any size, and returns their file too. nil: there are none of the type and number.
+func (r *ggufReader) unbounded(c *Config, name string) (values []float32, file string) {
 	t, err := r.tensors.Tensor(name)
 	switch {
 	case err != nil:
 		r.fail(err)
-		return nil
+		return nil, ""
 	case t.DType != weights.F32 || !slices.Equal(t.Shape, []int{c.rotated() / 2}):
 		r.fail(fmt.Errorf("%w: %s: %s is %v%v, wants F32[%d]", ErrTensor, t.File, name, t.DType, t.Shape,
 			c.rotated()/2))
-		return nil
+		return nil, ""
 	}
-	values := toFloat32(t)
-	for _, d := range values {
-		if !(d >= minScale && d <= maxScale) {
-			r.fail(fmt.Errorf("%w: %s: %s has %v, wants %v to %v", ErrTensor, t.File, name, d, minScale, maxScale))
-		}
-	}
-	return values
+	return toFloat32(t), t.File
 }
 
 // divisors sets the divisors that the file has for all contexts.

@@ -7,6 +7,7 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -15,7 +16,6 @@ import (
 	"reel.internal/reel/generator/internal/weights"
 	"reel.internal/reel/generator/internal/weights/ggufmake"
 	"reel.internal/reel/kernels"
-	"reel.internal/reel/kernels/device"
 )
 
 type ggufFS struct{ fs.FS }
@@ -31,18 +31,14 @@ func parseGGUF(t testing.TB, pairs []ggufmake.Pair, tensors []weights.Tensor) (m
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { file.Close() })
-	return model.ParseGGUF(file.Metadata(), file)
+	m, named, _ := model.FromOllama(file.Metadata(), file)
+	return model.ParseGGUF(m, named)
 }
 
 // run returns the logits after a prompt, and after each of a few sampled tokens.
 func run(t *testing.T, c model.Config, tensors model.Tensors, tokens []int32) (all [][]float32) {
 	t.Helper()
-	h := device.NewHost(device.HostOptions{})
-	t.Cleanup(h.Close)
-	m, err := model.Load(h, c, tensors, func(float64) {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	h, m := onHost(t, c, tensors)
 	r := newRunner(t, h, m, 128, kernels.F32)
 	r.prompt(tokens, 128)
 	all = append(all, r.logits())
@@ -229,7 +225,7 @@ func TestRefusedGGUF(t *testing.T) {
 		want  error
 		names string
 	}{
-		{"general.architecture", "gemma4", model.ErrUnsupported, "gemma4"},
+		{"general.architecture", "gemma3n", model.ErrUnsupported, "gemma3n"},
 		{"general.architecture", nil, model.ErrUnsupported, "general.architecture"},
 		{"llama.rope.scaling.type", "longrope", model.ErrUnsupported, "longrope"},
 		{"llama.rope.scaling.factor", float32(4), model.ErrUnsupported, "factor"},
@@ -360,7 +356,8 @@ func apart(c model.Config, tensors []weights.Tensor) (list []weights.Tensor) {
 // row of the cache.
 func TestLatentsOfGGUF(t *testing.T) {
 	c, w := checkpoint(t, "deepseek-v2-lite")
-	pairs := ggufmake.Pairs(c)
+	pairs := append(ggufmake.Pairs(c), ggufmake.Pair{Key: "deepseek2.attention.key_length_mla", Value: uint32(c.HeadDim)},
+		ggufmake.Pair{Key: "deepseek2.attention.value_length_mla", Value: uint32(c.Latent.Value)})
 	for i, p := range pairs {
 		switch p.Key {
 		case "deepseek2.attention.key_length":
@@ -384,6 +381,122 @@ func TestLatentsOfGGUF(t *testing.T) {
 	for i, logits := range run(t, got, parts, tokens) {
 		if !slices.Equal(logits, want[i]) {
 			t.Errorf("logits %d of matrices apart differ by %.1e", i, relativeError(logits, want[i]))
+		}
+	}
+}
+
+// withPairs returns pairs with others in the place of those with the same keys; a value of nil leaves one out.
+func withPairs(pairs []ggufmake.Pair, others ...ggufmake.Pair) []ggufmake.Pair {
+	for _, other := range others {
+		pairs = slices.DeleteFunc(pairs, func(p ggufmake.Pair) bool { return p.Key == other.Key })
+		if other.Value != nil {
+			pairs = append(pairs, other)
+		}
+	}
+	return pairs
+}
+
+// What files do not say, or say otherwise than ours, has the meaning that llama.cpp gives it.
+func TestGGUFDefaults(t *testing.T) {
+	for _, x := range []struct {
+		name, family string
+		others       map[string]any
+		want         func(c *model.Config) // changes the checkpoint's config
+	}{
+		{"no RoPE", "granite", map[string]any{"granite.rope.scaling.finetuned": false},
+			func(c *model.Config) { c.NoRoPE = slices.Repeat([]bool{true}, c.Layers) }},
+		{"RoPE", "granite", map[string]any{"granite.rope.scaling.finetuned": true}, nil},
+		{"Granite 4", "granite", map[string]any{"granite.ssm.conv_kernel": uint32(4), "granite.ssm.state_size": uint32(128),
+			"granite.ssm.group_count": uint32(1), "granite.ssm.inner_size": uint32(64),
+			"granite.ssm.time_step_rank": uint32(8), "granite.expert_shared_feed_forward_length": uint32(64),
+			"granite.expert_count": uint32(0)}, nil},
+		{"window of Gemma 2", "gemma-2", map[string]any{"gemma2.attention.sliding_window": nil, "gemma2.context_length": uint32(8192)},
+			func(c *model.Config) {
+				c.Context = 8192
+				for i, n := range c.Windows {
+					c.Windows[i] = min(4096, n*4096)
+				}
+			}},
+		{"no windows of Gemma 3", "gemma-3-text", map[string]any{"gemma3.attention.sliding_window": nil},
+			func(c *model.Config) { c.Windows, c.Local = nil, make([]bool, c.Layers) }},
+		{"bound of Gemma 3", "gemma-3-text", map[string]any{"gemma3.final_logit_softcapping": float32(2)},
+			func(c *model.Config) { c.LogitsCap = 2 }},
+		{"scores with a bias", "deepseek-v3", map[string]any{"deepseek2.expert_gating_func": nil}, nil},
+		{"scores", "deepseek-v2-lite", map[string]any{"deepseek2.expert_gating_func": nil}, nil},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			c, w := checkpoint(t, x.family)
+			pairs, tensors := ggufmake.Pairs(c), ggufmake.Tensors(c, w, same(t))
+			for key, value := range x.others {
+				pairs = withPairs(pairs, ggufmake.Pair{Key: key, Value: value})
+			}
+			if x.want != nil {
+				x.want(&c)
+			}
+			got, named, err := parseGGUF(t, pairs, tensors)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got.Windows, c.Windows) || !slices.Equal(got.Local, c.Local) {
+				t.Errorf("%v %v, wants %v %v", got.Windows, got.Local, c.Windows, c.Local)
+			}
+			if x.family == "deepseek-v3" {
+				c.RoPE.Attention = 1
+			}
+			c.AttentionScale = got.AttentionScale // see TestGGUFEqualsSafetensors
+			tokens := loadGolden(t, filepath.Join("testdata", x.family), 5, c.Vocab)[3].Tokens
+			a, b := run(t, c, w, tokens), run(t, got, named, tokens)
+			for i := range a {
+				if !slices.Equal(a[i], b[i]) {
+					t.Fatalf("logits %d differ by %.1e", i, relativeError(b[i], a[i]))
+				}
+			}
+		})
+	}
+}
+
+// Layers that guess further tokens are counted and left out. (llama.cpp: conversion/glm.py, Glm4MoeLiteModel.)
+func TestFurtherLayersOfGGUF(t *testing.T) {
+	c, w := checkpoint(t, "deepseek-v3")
+	tensors := ggufmake.Tensors(c, w, same(t))
+	extra := func(name string) weights.Tensor {
+		return weights.Tensor{Name: name, DType: weights.F32, Shape: []int{1}, Data: make([]byte, 4)}
+	}
+	further := append(slices.Clone(tensors), extra("blk."+strconv.Itoa(c.Layers)+".nextn.enorm.weight"))
+	pairs := withPairs(ggufmake.Pairs(c), ggufmake.Pair{Key: "deepseek2.block_count", Value: uint32(c.Layers + 1)},
+		ggufmake.Pair{Key: "deepseek2.nextn_predict_layers", Value: uint32(1)})
+	got, named, err := parseGGUF(t, pairs, further)
+	if err == nil {
+		err = got.CheckTensors(named)
+	}
+	if err != nil || got.Layers != c.Layers || got.Further != 1 {
+		t.Errorf("%d and %d layers: %v", got.Layers, got.Further, err)
+	}
+	got, named, err = parseGGUF(t, pairs, append(further, extra("blk."+strconv.Itoa(c.Layers+1)+".nextn.enorm.weight")))
+	if err == nil {
+		err = got.CheckTensors(named)
+	}
+	if !errors.Is(err, model.ErrTensor) {
+		t.Errorf("a layer beyond: %v", err)
+	}
+	pairs = withPairs(pairs, ggufmake.Pair{Key: "deepseek2.nextn_predict_layers", Value: uint32(c.Layers + 1)})
+	if _, _, err := parseGGUF(t, pairs, further); !errors.Is(err, model.ErrUnsupported) {
+		t.Errorf("no layer is left: %v", err)
+	}
+}
+
+// Yarn without a multiplier of its logarithm scales cos and sin, as it does elsewhere; a multiplier of 0 is none.
+func TestYarnWithoutLogarithm(t *testing.T) {
+	for _, family := range []string{"deepseek-v3", "ministral-3"} {
+		c, w := checkpoint(t, family)
+		arch := ggufmake.Architecture(c)
+		for _, value := range []any{nil, float32(0)} {
+			pairs := withPairs(ggufmake.Pairs(c), ggufmake.Pair{Key: arch + ".rope.scaling.yarn_log_multiplier", Value: value})
+			got, _, err := parseGGUF(t, pairs, ggufmake.Tensors(c, w, same(t)))
+			want := float32(0.1*math.Log(c.RoPE.Factor) + 1)
+			if d := got.RoPE.Attention/want - 1; err != nil || got.RoPE.Kind != model.YarnRoPE || d*d > 1e-10 || got.AttentionScale != 0 {
+				t.Errorf("%s, %v: %+v, scale %v: %v", family, value, got.RoPE, got.AttentionScale, err)
+			}
 		}
 	}
 }

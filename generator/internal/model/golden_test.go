@@ -76,13 +76,7 @@ func embeddedAs(t testing.TB, as func(model.Tensors) model.Tensors) (*device.Hos
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { checkpoint.Close() })
-	h := device.NewHost(device.HostOptions{})
-	t.Cleanup(h.Close)
-	m, err := model.Load(h, c, as(checkpoint), func(float64) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return h, m
+	return onHost(t, c, as(checkpoint))
 }
 
 // runner runs steps of one sequence.

@@ -64,8 +64,11 @@ func (s *StepMemory) Intact(dev device.Memory) (err error) {
 	if !s.Guard {
 		return nil
 	}
-	for _, kv := range s.Pools() {
+	for i, kv := range s.Pools() {
 		layers := s.layers
+		if i > 0 { // of the draft model
+			layers = s.drafter.layers
+		}
 		if kv.All == 0 {
 			alike := kernels.LayerKV{Heads: kv.Heads, HeadDim: kv.HeadDim, Values: kv.Values}
 			layers = slices.Repeat(kernels.KVLayers{alike}, kv.Layers)

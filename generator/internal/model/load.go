@@ -1,6 +1,7 @@
 package model
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"unsafe"
@@ -39,11 +40,14 @@ func (l *loader) load() {
 	for i := range m.layers {
 		m.layers[i] = l.layer(c, i)
 	}
+	if c.PerLayer > 0 {
+		m.perLayer = l.perLayer(c)
+	}
 	m.norm = l.finalNorm()
 	m.head = l.head(c)
 	if l.err == nil {
 		m.takesTags = c.tags() && m.canTag()
-		m.rope = l.floats(ropeTable(c))
+		m.rope = l.floats(ropeTable(c.wide()))
 	}
 	if l.err == nil && c.hasUnrotated() {
 		m.noRoPE = l.floats(identityTable(c))
@@ -81,16 +85,22 @@ func (l *loader) eagle(c Config) {
 
 // layer loads block i.
 func (l *loader) layer(c Config, i int) layer {
-	prefix := layerPrefix(i)
+	prefix, c := layerPrefix(i), c.At(i)
 	name := func(llama string) string { return c.layerName(prefix, llama) }
 	w := layer{output: l.partOf(name(oProj))}
-	if q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim; c.Latent != nil {
+	switch q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim; {
+	case c.Latent != nil:
 		l.latent(&w, c, prefix)
-	} else if c.FusedQKV {
+	case c.FusedQKV:
 		qkv := l.tensor(name(qkvProj))
-		l.attention(&w, qkv, qkv, qkv, 0, q, q+kv)
-	} else {
-		l.attention(&w, l.tensor(name(qProj)), l.tensor(name(kProj)), l.tensor(name(vProj)), 0, 0, 0)
+		l.attention(&w, c, qkv, &heads{qkv, q}, &heads{qkv, q + kv})
+	case c.sharesKV(i):
+		l.attention(&w, c, l.tensor(name(qProj)), nil, nil)
+	case c.valuesAreKeys(i):
+		l.attention(&w, c, l.tensor(name(qProj)), &heads{l.tensor(name(kProj)), 0}, nil)
+		w.v = w.k
+	default:
+		l.attention(&w, c, l.tensor(name(qProj)), &heads{l.tensor(name(kProj)), 0}, &heads{l.tensor(name(vProj)), 0})
 	}
 	if c.sparse(i) {
 		l.experts(&w, prefix)
@@ -106,8 +116,30 @@ func (l *loader) layer(c Config, i int) layer {
 	if c.Sinks {
 		w.sinks = l.vectorPart(toFloat32(l.tensor(prefix+sinks)), c.heads(), c.queryHead)
 	}
-	l.norms(c, &w, prefix)
+	l.norms(c, &w, i)
+	if w.sparse() && w.router.norm.IsZero() {
+		w.router.norm, w.router.expertsNorm = w.feedForwardNorm, w.feedForwardNorm
+	}
+	if c.PerLayer > 0 {
+		w.perLayer = l.perLayerOf(c, prefix)
+	}
+	w.scale = 1
+	if c.LayerScales {
+		w.scale = l.scale(prefix + layerScalar)
+	}
 	return w
+}
+
+// scale returns the number that a tensor of one element has.
+func (l *loader) scale(name string) float32 {
+	v := toFloat32(l.tensor(name))
+	if l.err != nil {
+		return 1
+	}
+	if x := float64(v[0]); x == 0 || math.IsNaN(x) || math.IsInf(x, 0) {
+		l.err = fmt.Errorf("%w: %s is %v, wants a number that is not 0", ErrTensor, name, x)
+	}
+	return v[0]
 }
 
 // feedForward loads the feed-forward of a layer without experts.
@@ -125,7 +157,7 @@ func (l *loader) feedForward(w *layer, c Config, prefix string) {
 // experts loads the router and the experts of a layer.
 func (l *loader) experts(w *layer, prefix string) {
 	r, e := &w.router, l.model.Config.Experts
-	r.weights = l.vector(prefix + routerProj)
+	r.weights = l.vector(l.model.Config.layerName(prefix, routerProj))
 	w.gate, w.up = l.stack(prefix+expertsGate, e.Inner), l.stack(prefix+expertsUp, e.Inner)
 	w.down = l.stack(prefix+expertsDown, l.model.Config.Hidden)
 	if e.RouterBias {
@@ -135,7 +167,14 @@ func (l *loader) experts(w *layer, prefix string) {
 		r.choice = l.vector(prefix + routerChoice)
 	}
 	if e.Shared > 0 {
-		w.shared = feedForward{l.partOf(prefix + sharedGate), l.partOf(prefix + sharedUp), l.partOf(prefix + sharedDown)}
+		name := func(llama string) string { return l.model.Config.layerName(prefix, llama) }
+		w.shared = feedForward{l.partOf(name(sharedGate)), l.partOf(name(sharedUp)), l.partOf(name(sharedDown))}
+	}
+	if e.Beside {
+		root := float32(math.Sqrt(float64(l.model.Config.Hidden)))
+		r.norm = l.floats(divided(toFloat32(l.tensor(prefix+routerScale)), root))
+		r.scales, r.expertsNorm = l.vector(prefix+routerScales), l.norm(prefix+expertsNorm)
+		r.afterShared, r.afterExperts = l.norm(prefix+afterShared), l.norm(prefix+afterExperts)
 	}
 	if e.Bias {
 		r.gateBias, r.upBias = l.stackVector(prefix+gateBias, e.Inner), l.stackVector(prefix+upBias, e.Inner)
@@ -144,7 +183,8 @@ func (l *loader) experts(w *layer, prefix string) {
 }
 
 // norms loads the norms of one block.
-func (l *loader) norms(c Config, w *layer, prefix string) {
+func (l *loader) norms(c Config, w *layer, i int) {
+	prefix := layerPrefix(i)
 	name := func(llama string) string { return c.layerName(prefix, llama) }
 	switch {
 	case c.NoNormsBefore:
@@ -162,7 +202,13 @@ func (l *loader) norms(c Config, w *layer, prefix string) {
 		w.afterAttention = l.floats(divided(l.normWeights(name(afterAttentionNorm)), by))
 		w.afterFeedForward = l.floats(divided(l.normWeights(name(afterFeedForwardNorm)), by))
 	}
-	if c.HeadNorms {
+	switch {
+	case c.HeadNorms && c.sharesKV(i):
+		w.headNorms = l.norm(name(qNorm))
+	case c.HeadNorms && c.ValueNorms:
+		ones := slices.Repeat([]float32{1}, c.HeadDim)
+		w.headNorms = l.floats(slices.Concat(l.normWeights(name(qNorm)), l.normWeights(name(kNorm)), ones))
+	case c.HeadNorms:
 		w.headNorms = l.headNorms(name(qNorm), name(kNorm))
 	}
 	if c.WidthNorms {
@@ -296,16 +342,21 @@ func (l *loader) embeddingScale() float32 {
 		scale = c.EmbeddingScale
 	}
 	if c.EmbeddingRoot && l.err == nil {
-		scale = float32(math.Sqrt(float64(c.Hidden)))
-		switch t, _ := l.tensors.Tensor(embeddingName); t.DType {
-		case weights.F32:
-		case weights.F16:
-			scale = rounded(scale, 13)
-		default:
-			scale = rounded(scale, 16)
-		}
+		scale = l.rootOf(c.Hidden, embeddingName)
 	}
 	return scale / c.streamDivisor()
+}
+
+// rootOf returns the root of an embedding's width as [Config].EmbeddingRoot has it.
+func (l *loader) rootOf(width int, embedding string) float32 {
+	root := float32(math.Sqrt(float64(width)))
+	switch t, _ := l.tensors.Tensor(embedding); t.DType {
+	case weights.F32:
+		return root
+	case weights.F16:
+		return rounded(root, 13)
+	}
+	return rounded(root, 16)
 }
 
 // rounded rounds the last bits of a number to even.

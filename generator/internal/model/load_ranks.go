@@ -50,18 +50,32 @@ func (c Config) placeOfHeads(first int, head func(rank, i int) int) place {
 	return func(rank, i int) int { return first + head(rank, i/d)*d + i%d }
 }
 
-// attention loads each rank's heads of q, k and v from tensors in which they begin at these rows.
-func (l *loader) attention(w *layer, q, k, v weights.Tensor, fromQ, fromK, fromV int) {
-	c := l.model.Config
+// heads are those of a tensor from a row on.
+type heads struct {
+	of   weights.Tensor
+	from int
+}
+
+// attention loads each rank's heads of q, which begin its tensor, and of k and v, if the layer has such. c is that of the
+// layer.
+func (l *loader) attention(w *layer, c Config, q weights.Tensor, k, v *heads) {
 	if c.ranks() == 1 {
-		w.q, w.k = l.heads(q, fromQ, c.Heads*c.HeadDim), l.heads(k, fromK, c.KVHeads*c.HeadDim)
-		w.v = l.rows(v, fromV, c.KVHeads*c.HeadDim)
+		w.q = l.heads(q, 0, c.Heads*c.HeadDim)
+		if k != nil {
+			w.k = l.heads(k.of, k.from, c.KVHeads*c.HeadDim)
+		}
+		if v != nil {
+			w.v = l.rows(v.of, v.from, c.KVHeads*c.HeadDim)
+		}
 		return
 	}
-	heads, kvHeads := c.heads()*c.HeadDim, c.kvHeads()*c.HeadDim
-	w.q = l.divided(q, heads, c.inHeadOrder(c.placeOfHeads(fromQ, c.queryHead)))
-	w.k = l.divided(k, kvHeads, c.inHeadOrder(c.placeOfHeads(fromK, c.kvHead)))
-	w.v = l.divided(v, kvHeads, c.placeOfHeads(fromV, c.kvHead))
+	w.q = l.divided(q, c.heads()*c.HeadDim, c.inHeadOrder(c.placeOfHeads(0, c.queryHead)))
+	if kvHeads := c.kvHeads() * c.HeadDim; k != nil {
+		w.k = l.divided(k.of, kvHeads, c.inHeadOrder(c.placeOfHeads(k.from, c.kvHead)))
+		if v != nil {
+			w.v = l.divided(v.of, kvHeads, c.placeOfHeads(v.from, c.kvHead))
+		}
+	}
 }
 
 // inHeadOrder returns at for heads of q or k, whose rows a device has in the order of RoPE by halves.

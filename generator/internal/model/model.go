@@ -1,6 +1,8 @@
 package model
 
 import (
+	"slices"
+
 	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
 )
@@ -17,6 +19,7 @@ type Model struct {
 	norm           device.Buffer   // float32 [hidden]
 	embeddingScale float32         // of the rows of embedding that begin the residual stream
 	head           kernels.Weight  // [vocab][hidden]; the embedding if it is tied and there is one rank
+	perLayer       perLayerWeights // of a model whose layers have embeddings of their own
 	eagle          eagleWeights    // of an EAGLE-3 head
 	takesTags      bool            // whether there are kernels for tagged values over all weights of a pass
 	allocated      []device.Buffer // every allocation, to be freed
@@ -36,7 +39,7 @@ type layer struct {
 	attentionNorm                    device.Buffer  // float32 [hidden]
 	q, k, v                          kernels.Weight // [Heads*HeadDim][hidden], [KVHeads*HeadDim][hidden] twice
 	bias                             device.Buffer  // float32 [Heads*HeadDim + 2*KVHeads*HeadDim]: q, k, v; or none
-	headNorms                        device.Buffer  // float32 [2][HeadDim]: q, k; or none
+	headNorms                        device.Buffer  // float32 [HeadDim] each: q, k, with ValueNorms v's ones; or none
 	widthNorms                       device.Buffer  // float32 [Heads*HeadDim + KVHeads*HeadDim]: q, k; or none
 	output                           kernels.Weight // [hidden][Heads*HeadDim]
 	outputBias                       device.Buffer  // float32 [hidden], or none
@@ -48,6 +51,8 @@ type layer struct {
 	shared                           feedForward    // of a layer with experts, of all rows; or none
 	latent                           latentWeights  // in the place of k and v, or none
 	afterAttention, afterFeedForward device.Buffer  // float32 [hidden]: norms of their results; or none
+	perLayer                         layerEmbedding // or none
+	scale                            float32        // of the residual stream after the layer
 }
 
 // feedForward is the weights of one beside a layer's experts.
@@ -60,6 +65,11 @@ type router struct {
 	weights                    device.Buffer // float32 [Count][hidden]; none: the layer has no experts
 	bias, choice               device.Buffer // float32 [Count], or none
 	gateBias, upBias, downBias device.Buffer // float32 [rows of the matrix], or none
+	// norm is that before the router, expertsNorm that before the experts: float32 [hidden].
+	norm, expertsNorm device.Buffer
+	scales            device.Buffer // float32 [Count], or none: of the experts' weights
+	// afterShared and afterExperts are float32 [hidden]: norms of the results of experts beside a feed-forward; or none.
+	afterShared, afterExperts device.Buffer
 }
 
 // sparse reports whether a layer has experts.
@@ -67,7 +77,9 @@ func (l *layer) sparse() bool { return !l.router.weights.IsZero() }
 
 // dense returns the matrices of a layer that a step reads whole.
 func (l *layer) dense() []kernels.Weight {
-	all := []kernels.Weight{l.q, l.k, l.v, l.output}
+	qkv, _, _, _ := l.products()
+	all := append(slices.CompactFunc(qkv, func(a, b kernels.Weight) bool { return a.Data == b.Data }), l.output,
+		l.perLayer.gate, l.perLayer.projection)
 	if all = append(all, l.latent.matrices()...); l.sparse() {
 		return append(all, l.shared.gate, l.shared.up, l.shared.down)
 	}
@@ -84,8 +96,10 @@ func (l *layer) experts() []kernels.Weight {
 
 // products returns the weights of a layer's products.
 func (l *layer) products() (qkv, output, gateUp, down []kernels.Weight) {
-	return []kernels.Weight{l.q, l.k, l.v}, []kernels.Weight{l.output}, []kernels.Weight{l.gate, l.up},
-		[]kernels.Weight{l.down}
+	if qkv = []kernels.Weight{l.q, l.k, l.v}; l.k.Rows == 0 { // it uses the keys and values of another layer
+		qkv = qkv[:1]
+	}
+	return qkv, []kernels.Weight{l.output}, []kernels.Weight{l.gate, l.up}, []kernels.Weight{l.down}
 }
 
 // Weights returns a buffer that only this model has, to identify its weights.

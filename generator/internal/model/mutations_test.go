@@ -53,6 +53,28 @@ func TestMutatedGGUFModels(t *testing.T) {
 	}
 }
 
+// Mutations of the headers of files in Ollama's form end in a typed error too, or give a model that loads.
+func TestMutatedOllamaForms(t *testing.T) {
+	h := device.NewHost(device.HostOptions{Workers: 1})
+	defer h.Close()
+	for _, x := range ollamaForms {
+		c, w := checkpoint(t, x.family)
+		f := ollamaForm{ggufmake.Pairs(c), ggufmake.Tensors(c, w, same(t))}
+		x.change(t, &c, &f)
+		good, data := ggufmake.File(f.pairs, f.tensors), 0
+		for _, x := range f.tensors {
+			data += (len(x.Data) + 31) / 32 * 32
+		}
+		random := rand.New(rand.NewPCG(25, uint64(len(good))))
+		for range mutations() {
+			header := mutated(random, good[:len(good)-data])
+			if err := loadGGUF(h, append(header, good[len(good)-data:]...)); err != nil && !typedGGUF(err) {
+				t.Fatalf("%s: untyped: %v", x.name, err)
+			}
+		}
+	}
+}
+
 func mutate(t *testing.T, good []byte, header int) {
 	t.Helper()
 	h := device.NewHost(device.HostOptions{Workers: 1})
@@ -101,7 +123,8 @@ func loadGGUF(h *device.Host, data []byte) error {
 		return err
 	}
 	defer file.Close()
-	c, tensors, err := model.ParseGGUF(file.Metadata(), file)
+	metadata, named, _ := model.FromOllama(file.Metadata(), file)
+	c, tensors, err := model.ParseGGUF(metadata, named)
 	if err == nil {
 		err = c.CheckTensors(tensors)
 	}

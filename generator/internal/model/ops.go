@@ -28,7 +28,7 @@ func (p *pass) embed() kernels.Embed {
 }
 
 func (p *pass) qkv(i int, h kernels.Handover) kernels.QKV {
-	m, s, w := p.model, p.memory, &p.model.layers[i]
+	m, s, w, from := p.model, p.memory, &p.model.layers[i], p.model.Config.kvSource(i)
 	x := s.x
 	if m.Config.Eagle != nil {
 		x = s.eagle.joined
@@ -36,7 +36,8 @@ func (p *pass) qkv(i int, h kernels.Handover) kernels.QKV {
 	return kernels.QKV{
 		X: x, Norm: w.attentionNorm, Eps: m.Config.layerEps(), HeadEps: m.Config.RMSNormEps,
 		Q: w.q, K: w.k, V: w.v, Bias: w.bias, HeadNorms: w.headNorms, WidthNorms: w.widthNorms, RoPE: m.ropeOf(i),
-		Rows: s.Rows, Slots: s.Slots, KV: s.kvOf(i), Layer: s.kvLayer(i), Out: s.q, BeforeRoPE: s.beforeRoPE,
+		ValueNorms: m.Config.ValueNorms && from == i, QueriesOnly: from != i,
+		Rows: s.Rows, Slots: s.Slots, KV: s.kvOf(from), Layer: s.kvLayer(from), Out: s.q, BeforeRoPE: s.beforeRoPE,
 		T: p.Rows, Hidden: m.Config.layerInput(), Heads: m.Config.heads(),
 		Class: p.Class, Generated: kernels.Generated(p.Generated), Workspace: s.hiddenWorkspace(), Handover: h,
 		Tags: p.layerTags(i).qkv,
@@ -55,13 +56,13 @@ func (m *Model) ropeOf(i int) device.Buffer {
 }
 
 func (p *pass) attend(i int, h kernels.Handover) kernels.Attend {
-	c, s := p.model.Config, p.memory
+	c, s, from := p.model.Config, p.memory, p.model.Config.kvSource(i)
 	out := s.own.attended
 	if c.Latent != nil {
 		out = s.latent.sums
 	}
 	return kernels.Attend{
-		Q: s.q, Rows: s.Rows, Slots: s.Slots, KV: s.kvOf(i), Layer: s.kvLayer(i), Out: out,
+		Q: s.q, Rows: s.Rows, Slots: s.Slots, KV: s.kvOf(from), Layer: s.kvLayer(from), Out: out,
 		T: p.Rows, Heads: c.heads(), Scale: c.attentionScale(), Softcap: c.ScoreCap, Sinks: p.model.layers[i].sinks,
 		Window: c.Window(i),
 		Class:  p.Class, Generated: kernels.Generated(p.Generated), Workspace: s.attendWorkspace, Handover: h,
@@ -107,9 +108,9 @@ func (p *pass) downProjection(i int, h kernels.Handover) kernels.Projection {
 	}
 }
 
-// project launches a projection of a layer. after is the norm of its results; none: they are added as they are. With a
+// project launches a projection of layer i. after is the norm of its results; none: they are added as they are. With a
 // RowIndex of the projection the rows of X are the sampled ones.
-func (p *pass) project(op kernels.Projection, after device.Buffer) {
+func (p *pass) project(op kernels.Projection, i int, after device.Buffer) {
 	c := p.model.Config
 	if after.IsZero() {
 		if c.ranks() > 1 {
@@ -126,6 +127,7 @@ func (p *pass) project(op kernels.Projection, after device.Buffer) {
 	if op.Name == kernels.DownProjection {
 		add.Eps /= c.innerDivisor() * c.innerDivisor()
 	}
+	add.Scale = p.scaleAfter(i, op.Name)
 	if c.ranks() > 1 {
 		p.projectParts(op, &add)
 		return
@@ -133,6 +135,19 @@ func (p *pass) project(op kernels.Projection, after device.Buffer) {
 	op.X, op.Store = add.Branch, true
 	p.launch(op)
 	p.launch(add)
+}
+
+// scaleAfter returns what the residual stream is multiplied by after a projection of layer i: the layer's number after
+// its last one, and 0, which is 1, after others.
+func (p *pass) scaleAfter(i int, name kernels.ProjectionName) float32 {
+	last := kernels.DownProjection
+	if p.model.Config.PerLayer > 0 {
+		last = kernels.InputProjection
+	}
+	if scale := p.model.layers[i].scale; name == last && scale != 1 {
+		return scale
+	}
+	return 0
 }
 
 func (p *pass) head() kernels.Head {

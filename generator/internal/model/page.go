@@ -8,12 +8,15 @@ import (
 
 // layersKV returns what a page holds of each layer of the model. Families whose layers differ, or that store a latent,
 // differ here.
-func (c Config) layersKV() kernels.KVLayers {
-	each := kernels.LayerKV{Heads: c.kvHeads(), HeadDim: c.HeadDim}
+func (c Config) layersKV() (all kernels.KVLayers) {
 	if c.Latent != nil {
-		each = c.Latent.kv()
+		return slices.Repeat(kernels.KVLayers{c.Latent.kv()}, c.Layers)
 	}
-	return slices.Repeat(kernels.KVLayers{each}, c.Layers)
+	for i := range c.ownKV() {
+		each := c.At(i)
+		all = append(all, kernels.LayerKV{Heads: each.kvHeads(), HeadDim: each.HeadDim})
+	}
+	return all
 }
 
 // poolOf returns a pool whose pages have these layers, without memory. Layers that are all alike need no places of their
@@ -26,7 +29,7 @@ func poolOf(kv kernels.KV, layers kernels.KVLayers) kernels.KV {
 	return kv
 }
 
-// kvOf returns the pool as the ops of layer i take it.
+// kvOf returns the pool as the ops of a layer take it that uses the keys and values of layer i.
 func (s *StepMemory) kvOf(i int) kernels.KV {
 	if s.KV.All == 0 {
 		return s.KV

@@ -2,6 +2,7 @@ package model
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -103,6 +104,37 @@ func TestLayersWithExperts(t *testing.T) {
 	}
 }
 
+// Fields that only some files of a family have, with the values that all of it have, change nothing: Qwen3-Coder's, and
+// those of gpt-oss as transformers has come to write it.
+func TestFieldsThatSayWhatAllOfAFamilyHave(t *testing.T) {
+	for _, c := range []struct{ base, old, with string }{
+		{"qwen3-30b-a3b", `"use_cache":true`, `"qkv_bias":false,"shared_expert_intermediate_size":0,"use_qk_norm":true`},
+		{"gpt-oss-20b", `"swiglu_limit":7.0`, `"swiglu_limit":7.0,"swiglu_alpha":1.702`},
+		{"gemma-3-1b", `"attn_logit_softcapping":null`, `"attn_logit_softcapping":50.0`}, // and is not applied
+	} {
+		if got, want := config(t, c.base, c.old, c.with), config(t, c.base); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s with %s: %+v, wants %+v", c.base, c.with, got, want)
+		}
+	}
+	// OLMo 3 without scaling, by kind of layer and not.
+	flat := `"rope_parameters":{"rope_theta":500000,"rope_type":"default"},`
+	apart := `"rope_parameters":{"full_attention":{"rope_theta":500000,"rope_type":"default"},
+		"sliding_attention":{"rope_theta":500000,"rope_type":"default"}},`
+	unscaled := func(rope string) Config {
+		text := published["olmo-3-7b"]
+		from := strings.Index(text, `"rope_scaling"`)
+		to := strings.Index(text, `"sliding_window"`)
+		c, err := ParseConfig([]byte(text[:from]+rope+text[to:]), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	if got, want := unscaled(flat), unscaled(apart); !reflect.DeepEqual(got, want) || got.LocalTheta != 0 {
+		t.Errorf("%+v, wants %+v", got, want)
+	}
+}
+
 // Experts that this build does not compute, or whose numbers do not fit each other, are refused by the field's name.
 func TestExpertsThatAreRefused(t *testing.T) {
 	for _, c := range []struct{ base, old, with, names string }{
@@ -115,9 +147,11 @@ func TestExpertsThatAreRefused(t *testing.T) {
 		{"qwen3-30b-a3b", `"decoder_sparse_step":1`, `"decoder_sparse_step":0`, "no layer has one"},
 		{"qwen3-30b-a3b", `"use_cache":true`, `"shared_expert_intermediate_size":512`,
 			"shared_expert_intermediate_size"},
+		{"qwen3-30b-a3b", `"use_cache":true`, `"use_qk_norm":false`, "use_qk_norm"},
 		{"mixtral-8x7b", `"use_cache":true`, `"moe_intermediate_size":768`, "moe_intermediate_size"},
 		{"olmoe-1b-7b", `"clip_qkv":null`, `"clip_qkv":8.0`, "clip_qkv"},
 		{"gpt-oss-20b", `"swiglu_limit":7.0`, `"swiglu_limit":10.0`, "swiglu_limit"},
+		{"gpt-oss-20b", `"swiglu_limit":7.0`, `"swiglu_limit":7.0,"swiglu_alpha":1.5`, "swiglu_alpha"},
 		{"qwen3-30b-a3b", `"use_cache":true`, `"quantization_config":{"quant_method":"mxfp4"}`, "mxfp4"},
 		{"llama-2-7b", `"model_type":"llama"`, `"model_type":"llama","num_experts_per_tok":2`, "num_experts_per_tok"},
 	} {

@@ -29,6 +29,17 @@ func small(c Config) Config {
 	for i := range c.Windows {
 		c.Windows[i] = min(c.Windows[i], 9)
 	}
+	if w := c.Wide; w != nil {
+		c.Wide = &Wide{Layers: make([]bool, c.Layers), HeadDim: 24, KVHeads: 1, KeysAreValues: w.KeysAreValues}
+		c.Local = make([]bool, c.Layers)
+		for i := range c.Local {
+			c.Local[i], c.Wide.Layers[i] = i%2 == 0, i%2 > 0
+		}
+	}
+	if c.SharedKV != nil { // the layers before are of both kinds
+		c.SharedKV = &SharedKV{Layers: 2, Inner: 2 * c.Inner}
+	}
+	c.PerLayer = min(c.PerLayer, 8)
 	return c
 }
 

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 )
 
 // Quantisation is what config.json says about quantised matrices. Which matrices are quantised and the size of their
@@ -53,6 +54,9 @@ type quantisationFile struct {
 	Checkpoint string `json:"checkpoint_format"`
 	Marlin     bool   `json:"is_marlin_format"`
 	PackType   string `json:"pack_dtype"`
+	// Dynamic has the fields that differ in some modules, by a pattern of their names; "-:" begins the pattern of modules
+	// that are not quantised.
+	Dynamic map[string]json.RawMessage `json:"dynamic"`
 }
 
 type sparsityFile struct {
@@ -77,7 +81,7 @@ type quantisedArgs struct {
 // how the checkpoint was made, and how other programs run it. (transformers: utils/quantization_config.py;
 // compressed-tensors: quantization/quant_config.py; GPTQModel: quantization/config.py.)
 var inertQuantisation = []string{
-	"ignore", "ignored_layers", "modules_to_not_convert", "modules_to_convert", "dynamic", "lm_head",
+	"ignore", "ignored_layers", "modules_to_not_convert", "modules_to_convert", "lm_head",
 	"modules_in_block_to_quantize", "block_name_to_quantize", "module_name_preceding_first_block",
 	"quantization_status", "global_compression_ratio", "kv_cache_scheme", "run_compressed", "dequantize",
 	"use_optimized_inference", "activation_scheme", "scale_fmt", "expert_dtype",
@@ -248,5 +252,32 @@ func (f *quantisationFile) gptq(q *Quantisation) error {
 	}
 	q.ZerosLessOne = f.Checkpoint != "gptq_v2" && f.Format != "gptq_v2"
 	q.Symmetric = f.Symmetric == nil || *f.Symmetric
-	return f.fourBits(q)
+	if err := f.fourBits(q); err != nil {
+		return err
+	}
+	return f.dynamic(q)
+}
+
+// dynamic reads what differs in some modules. If the size of groups or the symmetry does, the tensors tell.
+func (f *quantisationFile) dynamic(q *Quantisation) error {
+	for _, pattern := range slices.Sorted(maps.Keys(f.Dynamic)) {
+		var of struct {
+			Bits      *int  `json:"bits"`
+			GroupSize *int  `json:"group_size"`
+			Symmetric *bool `json:"sym"`
+		}
+		if strings.HasPrefix(pattern, "-:") || json.Unmarshal(f.Dynamic[pattern], &of) != nil {
+			continue
+		}
+		if of.Bits != nil && *of.Bits != 4 {
+			return f.refuse("dynamic of "+pattern, fmt.Sprintf("%d bits", *of.Bits))
+		}
+		if of.GroupSize != nil {
+			q.Group = 0
+		}
+		if of.Symmetric != nil {
+			q.Symmetric = q.Symmetric && *of.Symmetric
+		}
+	}
+	return nil
 }

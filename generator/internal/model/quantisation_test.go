@@ -40,6 +40,9 @@ var refusals = [][2]string{
 	{`{"quant_method":"awq","bits":4,"group_size":128,"zero_point":false}`, "zero_point is false"},
 	{`{"quant_method":"awq","bits":8,"group_size":128}`, "bits is 8"},
 
+	{`{"quant_method":"gptq","bits":4,"group_size":128,"dynamic":{"-:a":{"bits":3},"+:.*down_proj.*":{"bits":8}}}`,
+		"dynamic of +:.*down_proj.* is 8 bits"},
+
 	{`{"quant_method":"fp8","weight_block_size":[64,128]}`, "weight_block_size is [64 128]"},
 	{`{"quant_method":"fp8","weight_block_size":[128]}`, "weight_block_size is [128]"},
 	{`{"quant_method":"fp8","weight_block_size":[-1,0]}`, "weight_block_size is [-1 0]"},
@@ -100,6 +103,14 @@ func TestQuantisationIsRead(t *testing.T) {
 			ZerosLessOne: true, Symmetric: true},
 		`{"quant_method":"gptq","bits":4,"group_size":128,"sym":false,"checkpoint_format":"gptq_v2","lm_head":true}`: {
 			Method: "gptq", Group: 128},
+		`{"quant_method":"gptq","bits":4,"group_size":128,"dynamic":null}`: {Method: "gptq", Group: 128, ZerosLessOne: true,
+			Symmetric: true},
+		`{"quant_method":"gptq","bits":4,"group_size":128,"dynamic":{"-:.*mlp.gate.*":{},"b":false,"+:.*q.*":{"bits":4,
+			"desc_act":true}}}`: {Method: "gptq", Group: 128, ZerosLessOne: true, Symmetric: true},
+		`{"quant_method":"gptq","bits":4,"group_size":128,"dynamic":{"+:.*down_proj.*":{"group_size":64}}}`: {
+			Method: "gptq", ZerosLessOne: true, Symmetric: true},
+		`{"quant_method":"gptq","bits":4,"group_size":128,"dynamic":{".*down_proj.*":{"sym":false}}}`: {
+			Method: "gptq", Group: 128, ZerosLessOne: true},
 		compressed("naive-quantized", `"num_bits":8,"type":"float","strategy":"tensor","dynamic":false`): {
 			Method: "compressed-tensors"},
 		compressed("float-quantized", `"num_bits":8,"type":"float","strategy":"block","block_structure":[128,128]`): {

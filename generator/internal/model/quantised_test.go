@@ -214,7 +214,7 @@ func newHFModelAs(t testing.TB, r *rand.Rand, f hfFormat, base string) (m, plain
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range c.Tensors() {
+	for _, s := range oneByOne(c) {
 		if len(s.Shape) == 1 || !strings.Contains(s.Name, "_proj") {
 			m.floats(r, s.Name, float64(2-len(s.Shape)), 0.2, s.Shape...)
 			plain.tensors[s.Name] = m.tensors[s.Name]
@@ -228,6 +228,22 @@ func newHFModelAs(t testing.TB, r *rand.Rand, f hfFormat, base string) (m, plain
 		plain.put(s.Name, weights.F32, data, s.Shape...)
 	}
 	return m, plain
+}
+
+// oneByOne lists the tensors of a checkpoint that has the experts of Gemma 4 one by one.
+func oneByOne(c model.Config) (list []model.TensorSpec) {
+	for _, s := range c.Tensors() {
+		prefix, matrix, experts := strings.Cut(s.Name, "mlp.experts.")
+		if !experts {
+			list = append(list, s)
+			continue
+		}
+		for e := range c.Experts.Count {
+			s.Name = fmt.Sprintf("%sexperts.%d.%s", prefix, e, matrix)
+			list = append(list, model.TensorSpec{Name: s.Name, Shape: []int{s.Shape[0] / c.Experts.Count, s.Shape[1]}})
+		}
+	}
+	return list
 }
 
 // config returns config.json.

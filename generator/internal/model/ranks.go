@@ -74,6 +74,9 @@ func (c Config) CheckRanks(ranks int) error {
 		return fmt.Errorf("%w: %d query heads do not divide between %d GPUs", ErrUnsupported, c.Heads, ranks)
 	case ranks > 1 && c.OutputBias && c.NormsAfter:
 		return fmt.Errorf("%w: an output bias before a norm, on several GPUs", ErrUnsupported)
+	case ranks > 1 && (c.expertsBeside() || c.PerLayer > 0 || c.SharedKV != nil):
+		return fmt.Errorf("%w: experts beside a feed-forward, embeddings of layers, or layers that share keys and values, "+
+			"on several GPUs", ErrUnsupported)
 	}
 	return nil
 }
@@ -98,7 +101,7 @@ func (s *StepMemory) partBuffers(dev tracked, c Config) (list []wantedBuffer) {
 	}
 	g, rows := s.Geometry, max(s.MaxRows, s.MaxSamples)
 	if c.dividesHeads() {
-		list = append(list, wantedBuffer{&s.own.attended, dev.Uncleared, 4 * int64(rows*c.heads()*c.HeadDim)})
+		list = append(list, wantedBuffer{&s.own.attended, dev.Uncleared, 4 * int64(rows*c.heads()*c.wide().HeadDim)})
 	}
 	if c.Embedding == nil {
 		list = append(list, wantedBuffer{&s.own.logits, dev.Uncleared, 4 * int64(g.MaxSamples*c.part(c.Vocab))})
@@ -106,7 +109,7 @@ func (s *StepMemory) partBuffers(dev tracked, c Config) (list []wantedBuffer) {
 	if c.sharedWidth() > 0 {
 		list = append(list, wantedBuffer{&s.own.sharedInner, dev.Uncleared, 4 * int64(rows*c.part(c.sharedWidth()))})
 	}
-	return append(list, wantedBuffer{&s.own.inner, dev.Uncleared, 4 * int64(rows*c.innerPart())},
+	return append(list, wantedBuffer{&s.own.inner, dev.Uncleared, 4 * int64(rows*c.most(Config.innerPart))},
 		wantedBuffer{&s.own.branch, dev.Uncleared, 4 * int64(rows*c.part(c.Hidden))},
 		wantedBuffer{&s.own.gathered[0], dev.Uncleared, 4 * int64(rows*c.Hidden)},
 		wantedBuffer{&s.own.gathered[1], dev.Uncleared, 4 * int64(rows*c.Hidden)})
@@ -153,7 +156,7 @@ func (p *pass) exchangeOf(part, all device.Buffer, rows, width int) kernels.Exch
 
 // attendParts launches the attention of layer i over a part of the heads, which gives all ranks its results.
 func (p *pass) attendParts(i int, op kernels.Attend) {
-	if c := p.model.Config; c.dividesHeads() {
+	if c := p.model.Config.At(i); c.dividesHeads() {
 		op.Spread = handed(p.exchangeOf(op.Out, p.memory.attended, op.T, c.Heads*c.HeadDim), op.Handover)
 		op.Spread.PartCols = c.heads() * c.HeadDim
 		if op.Sends() {
@@ -166,7 +169,7 @@ func (p *pass) attendParts(i int, op kernels.Attend) {
 
 // gateUpParts launches the gates of layer i, and gives all ranks their results.
 func (p *pass) gateUpParts(i int, op kernels.GateUp) {
-	if c := p.model.Config; c.ranks() > 1 {
+	if c := p.model.Config.At(i); c.ranks() > 1 {
 		op.Spread = handed(p.exchangeOf(op.Out, p.memory.inner, op.T, c.Inner), op.Handover)
 		if op.Sends() {
 			op.Spread = op.Spread.TakenBy(p.model.layers[i].down)
@@ -192,9 +195,9 @@ func (p *pass) expertParts(gates kernels.ExpertGateUp, down kernels.ExpertDown) 
 
 // sharedDown launches the down projection of the experts that all rows share. Its exchange comes between two that write
 // to one buffer.
-func (p *pass) sharedDown(op kernels.Projection, rows int) {
+func (p *pass) sharedDown(i int, op kernels.Projection, rows int) {
 	p.exchange(p.memory.own.sharedInner, p.memory.sharedInner, rows, p.model.Config.sharedWidth())
-	p.project(op, device.Buffer{})
+	p.project(op, i, device.Buffer{})
 }
 
 // exchangeLogits gives all ranks the logits, of which each then draws the same tokens.
@@ -281,6 +284,7 @@ func (c Config) RankRows(t TensorSpec, rows int) int {
 	case ExpertTensor:
 		return c.Experts.Count * c.part(rows/c.Experts.Count)
 	case AttentionTensor:
+		c = c.At(t.layer)
 		switch {
 		case strings.HasSuffix(t.Llama, oProj):
 			return c.part(rows)

@@ -121,3 +121,28 @@ func TestARankLoadsTheRowsThatAPlanCounts(t *testing.T) {
 		}
 	}
 }
+
+// Stacks of experts that one rank reads in place are counted, since ranks copy them. Experts that come one by one are
+// counted as converted, for any number of ranks.
+func TestStackedExperts(t *testing.T) {
+	c, single := checkpoint(t, "qwen3-moe")
+	want := int64(0)
+	for _, s := range c.Tensors() {
+		if s.Kind == model.ExpertTensor && s.Matrix() {
+			n := int64(2)
+			for _, d := range s.Shape {
+				n *= int64(d)
+			}
+			want += n
+		}
+	}
+	if got := c.Stacked(zeros{c, ""}); got != want || want == 0 {
+		t.Errorf("%d bytes of stacks, wants %d", got, want)
+	}
+	if got := c.Stacked(single); got != 0 {
+		t.Errorf("%d bytes of stacks that are made of experts one by one", got)
+	}
+	if c, w := checkpoint(t, "llama-2"); c.Stacked(w) != 0 {
+		t.Error("a dense model has stacks")
+	}
+}

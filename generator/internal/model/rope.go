@@ -17,6 +17,7 @@ type RoPEScaling struct {
 	BetaSlow   float64 // of YarnRoPE
 	Whole      bool    // the bounds of YarnRoPE's ramp are rounded to whole frequencies
 	Long       bool    // LongRoPE has its long factors; [Load] sets it
+	Fraction   float64 `json:",omitempty"` // of ProportionalRoPE: the part of a head's pairs that rotate
 	Attention  float32 // multiplies cos and sin, which transformers calls attention_factor; 0: 1
 }
 
@@ -29,6 +30,8 @@ const (
 	LinearRoPE RoPEKind = "linear"
 	YarnRoPE   RoPEKind = "yarn"
 	LongRoPE   RoPEKind = "longrope"
+	// ProportionalRoPE has the frequencies of whole heads, of which only the first ones rotate.
+	ProportionalRoPE RoPEKind = "proportional"
 )
 
 // String names the kind and, of LongRoPE, the factors in use; empty: nothing is scaled.
@@ -49,7 +52,7 @@ func (s RoPEScaling) check() error {
 		field        string
 		value, least float64
 		most         float64
-	}{{[]RoPEKind{Llama3RoPE, LinearRoPE, YarnRoPE}, "factor", s.Factor, 1, maxScale},
+	}{{[]RoPEKind{Llama3RoPE, LinearRoPE, YarnRoPE, ProportionalRoPE}, "factor", s.Factor, 1, maxScale},
 		{[]RoPEKind{Llama3RoPE}, "low_freq_factor", s.LowFactor, minScale, maxScale},
 		{[]RoPEKind{Llama3RoPE}, "high_freq_factor", s.HighFactor, minScale, maxScale},
 		{[]RoPEKind{YarnRoPE}, "beta_fast", s.BetaFast, minScale, maxScale},
@@ -85,6 +88,11 @@ func (s RoPEScaling) scaled(frequency float32, theta float64, i, d int) float32 
 		return float32(float64(frequency) / s.Factor)
 	case YarnRoPE:
 		return s.yarn(frequency, theta, i, d)
+	case ProportionalRoPE:
+		if i >= int(s.Fraction*float64(d)/2) {
+			return 0
+		}
+		return float32(float64(frequency) / s.Factor)
 	}
 	return frequency
 }

@@ -12,7 +12,8 @@ func frequency(theta float64, i, d int) float32 {
 
 // RoPEBytes returns the size of all tables of RoPE on a device.
 func (c Config) RoPEBytes() int64 {
-	return int64(c.ropeTables()) * 4 * int64(c.Context) * int64(c.tableDim())
+	others := int64(c.ropeTables()-1) * int64(c.tableDim())
+	return 4 * int64(c.Context) * (int64(c.wide().tableDim()) + others)
 }
 
 // OnesBytes returns the size of the ones that layers without norms before them have as their norms.

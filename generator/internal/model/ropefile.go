@@ -34,10 +34,11 @@ type ropes struct {
 }
 
 // splitRoPE takes the parameters of RoPE apart where they are those of kinds of layers. A family with two kinds has them
-// in rope_parameters only so.
+// in rope_parameters only so, but for flatRoPE.
 func (f *configFile) splitRoPE(fam family) error {
 	r := f.RoPE
 	switch {
+	case r != nil && !r.byKind() && fam.flatRoPE && !r.scales():
 	case r == nil && f.RoPEScaling.byKind(), r != nil && r.byKind() != fam.localRoPE,
 		r.byKind() && !reflect.DeepEqual(*r, ropes{Full: r.Full, Sliding: r.Sliding}),
 		r.byKind() && (r.Full.byKind() || r.Sliding.byKind()):
@@ -49,6 +50,18 @@ func (f *configFile) splitRoPE(fam family) error {
 		f.localRoPE = r.Sliding
 	}
 	return nil
+}
+
+// setLocalTheta sets the base of frequencies of layers with windows, where the file has none.
+func (f *configFile) setLocalTheta(theta float64) {
+	local := ropes{}
+	if f.localRoPE != nil {
+		local = *f.localRoPE
+	}
+	if local.Theta == nil {
+		local.Theta = &theta
+	}
+	f.localRoPE = &local
 }
 
 // byKind reports whether the parameters are those of kinds of layers.
@@ -72,7 +85,8 @@ func (r *ropes) unsupported(fam family) bool {
 	for _, field := range []struct {
 		is    bool
 		kinds []RoPEKind
-	}{{r.Factor != 0 && r.Factor != 1, []RoPEKind{Llama3RoPE, LinearRoPE, YarnRoPE, LongRoPE, dynamicRoPE}},
+	}{{r.Factor != 0 && r.Factor != 1, []RoPEKind{Llama3RoPE, LinearRoPE, YarnRoPE, LongRoPE, dynamicRoPE,
+		ProportionalRoPE}},
 		{r.LowFactor != 0 || r.HighFactor != 0, []RoPEKind{Llama3RoPE}},
 		{r.BetaFast != 0 || r.BetaSlow != 0 || r.Scale != 0 || r.ScaleAll != 0 || r.Truncate != nil,
 			[]RoPEKind{YarnRoPE}},
@@ -84,9 +98,13 @@ func (r *ropes) unsupported(fam family) bool {
 		}
 	}
 	known := []RoPEKind{"", Llama3RoPE, LinearRoPE, YarnRoPE, LongRoPE, dynamicRoPE}
+	if slices.Contains(fam.scalings, ProportionalRoPE) {
+		known = append(known, ProportionalRoPE)
+	}
+	partial := fam.partial || kind == ProportionalRoPE
 	contradicts := r.Type != "" && r.TypeOld != "" && r.Type != r.TypeOld
 	foreign := kind != "" && fam.scalings != nil && !slices.Contains(fam.scalings, kind)
-	return !slices.Contains(known, kind) || contradicts || foreign || r.fraction() != 1 && !fam.partial ||
+	return !slices.Contains(known, kind) || contradicts || foreign || r.fraction() != 1 && !partial ||
 		fam.architecture != ministral3Architecture && r.QueryScale != 0
 }
 
@@ -175,6 +193,10 @@ func (f *configFile) scaling() RoPEScaling {
 		}
 		s.Whole = r.Truncate == nil || *r.Truncate
 		s.Attention = f.attention(s)
+	case ProportionalRoPE:
+		if s.Fraction = r.fraction(); s.Factor == 0 {
+			s.Factor = 1
+		}
 	case LongRoPE:
 		s.Factor, s.Original = 0, f.original()
 		s.Attention = f.attention(s)
@@ -209,7 +231,7 @@ func (f *configFile) setRotated(c *Config, fam family) {
 	if f.ropes().Fraction != nil {
 		fraction = f.ropes().fraction()
 	}
-	if fraction != 1 {
+	if fraction != 1 && c.RoPE.Kind != ProportionalRoPE {
 		c.Rotated = max(1, int(float64(c.HeadDim)*fraction))
 	}
 	for i := range min(max(f.Layers, 0), maxLayers) {

@@ -10,6 +10,7 @@ func (m *Model) StepBytes() int64 {
 	if m.head.Data != m.embedding.Data {
 		total -= m.embedding.Data.Bytes()
 	}
+	total -= m.perLayer.table.Data.Bytes()
 	if e := m.Config.Experts; e != nil {
 		all := m.expertBytes()
 		total -= all - all/int64(e.Count)*int64(e.Used)
@@ -40,7 +41,8 @@ func (c Config) PageBytes(kvType kernels.DType, pageTokens int) int64 {
 // WeightBytes returns the bytes of all matrices on the device. A head that is the embedding
 // counts once.
 func (m *Model) WeightBytes() int64 {
-	total := m.embedding.Data.Bytes() + m.eagle.features.Data.Bytes()
+	total := m.embedding.Data.Bytes() + m.eagle.features.Data.Bytes() + m.perLayer.table.Data.Bytes() +
+		m.perLayer.projection.Data.Bytes()
 	if m.head.Data != m.embedding.Data {
 		total += m.head.Data.Bytes()
 	}

@@ -73,15 +73,17 @@ type StepMemory struct {
 	counter                  device.Buffer   // uint32 [1]: steps that were staged
 	allocated                []device.Buffer // every allocation, to be freed
 
-	x           device.Buffer // float32 [MaxRows][hidden]: the residual stream
-	q           device.Buffer // float32 [MaxRows][Heads*HeadDim], of latent attention [MaxRows][Heads*(Rank+Rope)]
-	attended    device.Buffer // float32 [MaxRows][Heads*HeadDim]: results of attention; of latent attention Heads*Value
-	inner       device.Buffer // float32 [MaxRows][inner]
-	sharedInner device.Buffer // float32 [MaxRows][Experts.Shared], or none
-	latent      latentMemory  // of latent attention
-	branch      device.Buffer // float32 [MaxRows][hidden]: results that a norm follows, on one rank; or none
-	own         parts         // of those above and of logits, what a rank computes itself
-	ranks       int           // that share the pass
+	x           device.Buffer    // float32 [MaxRows][hidden]: the residual stream
+	q           device.Buffer    // float32 [MaxRows][Heads*HeadDim], of latent attention [MaxRows][Heads*(Rank+Rope)]
+	attended    device.Buffer    // float32 [MaxRows][Heads*HeadDim]: results of attention; of latent attention Heads*Value
+	inner       device.Buffer    // float32 [MaxRows][inner]
+	sharedInner device.Buffer    // float32 [MaxRows][Experts.Shared], or none
+	latent      latentMemory     // of latent attention
+	branch      device.Buffer    // float32 [MaxRows][hidden]: results that a norm follows, on one rank; or none
+	beside      [2]device.Buffer // the same of experts beside a feed-forward, and the sum of both; or none
+	perLayer    perLayerMemory   // of layers with embeddings of their own
+	own         parts            // of those above and of logits, what a rank computes itself
+	ranks       int              // that share the pass
 	signals     device.Signals
 	given       device.Buffer // int32 [Slots+1][Context]: the table of GivenDrafter, pinned
 	givenMap    *device.Mapped
@@ -140,8 +142,11 @@ func (s *StepMemory) Activations() []device.Buffer {
 	own = append(own, s.expertActivations()...)
 	own = append(own, s.latent.activations()...)
 	own = append(own, s.tags.activations()...)
-	if s.branch.Bytes() > 0 {
-		own = append(own, s.branch)
+	own = append(own, s.perLayer.activations()...)
+	for _, b := range []device.Buffer{s.branch, s.beside[0], s.beside[1]} {
+		if b.Bytes() > 0 {
+			own = append(own, b)
+		}
 	}
 	if s.ranks > 1 {
 		own = append(own, s.own.attended, s.own.inner, s.own.branch, s.own.gathered[0], s.own.gathered[1])
@@ -154,9 +159,12 @@ func (s *StepMemory) Activations() []device.Buffer {
 	}
 	if d := s.drafter; d != nil {
 		own = append(own, d.x, d.q, d.attended, d.inner, d.logits)
-		if d.branch.Bytes() > 0 {
-			own = append(own, d.branch)
+		for _, b := range []device.Buffer{d.branch, d.beside[0], d.beside[1]} {
+			if b.Bytes() > 0 {
+				own = append(own, b)
+			}
 		}
+		own = append(own, d.perLayer.activations()...)
 		own = append(own, d.eagle.activations()...)
 		own = append(own, d.expertActivations()...)
 		own = append(own, d.latent.activations()...)

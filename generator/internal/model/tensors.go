@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"reel.internal/reel/generator/internal/weights"
@@ -42,6 +41,7 @@ type TensorSpec struct {
 	Kind  TensorKind
 	Shape []int // [rows][columns] of a matrix, [length] of a vector
 	parts []int // rows of each weight in a fused matrix; else nil
+	layer int   // of a layer's tensor
 	// Unpacked: a device holds the values of a quantised matrix as floats.
 	Unpacked bool
 }
@@ -73,6 +73,7 @@ func (c Config) Tensors() []TensorSpec {
 		return c.eagleTensors()
 	}
 	list := []TensorSpec{{Name: embeddingName, Kind: EmbeddingTensor, Shape: []int{c.Vocab, c.Hidden}}}
+	list = append(list, c.perLayerTensors()...)
 	for i := range c.Layers {
 		list = append(list, c.layerTensors(i)...)
 	}
@@ -137,13 +138,14 @@ func (c Config) layerName(prefix, llama string) string {
 type specs struct {
 	c      Config
 	prefix string // of their names
+	layer  int
 	list   []TensorSpec
 }
 
 // add adds a tensor.
 func (s *specs) add(kind TensorKind, name string, shape ...int) {
 	s.list = append(s.list, TensorSpec{Name: s.c.layerName(s.prefix, name), Llama: s.prefix + name, Kind: kind,
-		Shape: shape})
+		Shape: shape, layer: s.layer})
 }
 
 // fused adds a matrix of several weights of that many rows.
@@ -153,12 +155,13 @@ func (s *specs) fused(kind TensorKind, name string, parts ...int) {
 		rows += n
 	}
 	s.list = append(s.list, TensorSpec{Name: s.c.layerName(s.prefix, name), Llama: s.prefix + name, Kind: kind,
-		Shape: []int{rows, s.c.Hidden}, parts: parts})
+		Shape: []int{rows, s.c.Hidden}, parts: parts, layer: s.layer})
 }
 
 // layerTensors lists the tensors of layer i. Their names begin with its prefix.
 func (c Config) layerTensors(i int) []TensorSpec {
-	s := specs{c: c, prefix: layerPrefix(i)}
+	c = c.At(i)
+	s := specs{c: c, prefix: layerPrefix(i), layer: i}
 	if !c.NoNormsBefore {
 		s.add(NormTensor, inputNorm, c.Hidden)
 		s.add(NormTensor, postAttentionNorm, c.Hidden)
@@ -170,7 +173,7 @@ func (c Config) layerTensors(i int) []TensorSpec {
 	if c.Latent != nil {
 		s.latent()
 	} else {
-		s.heads()
+		s.heads(i)
 	}
 	s.add(AttentionTensor, oProj, c.Hidden, c.attendedWidth())
 	if c.OutputBias {
@@ -179,6 +182,10 @@ func (c Config) layerTensors(i int) []TensorSpec {
 	if c.Sinks {
 		s.add(NormTensor, sinks, c.Heads)
 	}
+	if c.LayerScales {
+		s.add(NormTensor, layerScalar, 1)
+	}
+	s.perLayer()
 	if c.sparse(i) {
 		s.experts()
 		return s.list
@@ -194,15 +201,22 @@ func (c Config) layerTensors(i int) []TensorSpec {
 }
 
 // heads adds the tensors of an attention with keys and values of heads, up to its output projection.
-func (s *specs) heads() {
+func (s *specs) heads(layer int) {
 	c := s.c
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	if c.FusedQKV {
+	switch {
+	case c.FusedQKV:
 		s.fused(AttentionTensor, qkvProj, q, kv, kv)
-	} else {
+	case c.sharesKV(layer):
+		s.add(AttentionTensor, qProj, q, c.Hidden)
+		s.add(NormTensor, qNorm, c.HeadDim)
+		return
+	default:
 		s.add(AttentionTensor, qProj, q, c.Hidden)
 		s.add(AttentionTensor, kProj, kv, c.Hidden)
-		s.add(AttentionTensor, vProj, kv, c.Hidden)
+		if !c.valuesAreKeys(layer) {
+			s.add(AttentionTensor, vProj, kv, c.Hidden)
+		}
 	}
 	if c.Bias {
 		s.add(NormTensor, qBias, q)
@@ -301,6 +315,17 @@ func (c Config) Reordered(tensors Tensors) (bytes int64) {
 	return bytes
 }
 
+// Stacked returns the bytes of the experts' matrices that one rank reads in place and [Load] copies for several: their
+// rows of a stack do not follow one another.
+func (c Config) Stacked(tensors Tensors) (bytes int64) {
+	for _, s := range c.Tensors() {
+		if t, err := tensors.Tensor(s.Name); err == nil && s.Kind == ExpertTensor && s.Matrix() && t.Conversion == nil {
+			bytes += int64(len(t.Data))
+		}
+	}
+	return bytes
+}
+
 // ordered reports whether all rows of a matrix that is not fused come in the order in which a device rotates them.
 func (s TensorSpec) ordered(c Config) bool {
 	names := []string{qProj, kProj}
@@ -357,8 +382,8 @@ func (c Config) checkTensors(tensors Tensors) error {
 }
 
 // redundant reports whether a tensor repeats a fact of the config: the frequencies of
-// RoPE, which old checkpoints hold, layers that guess further tokens, a tied head with the same data as the embedding, or any head of a model for
-// embeddings.
+// RoPE, which old checkpoints hold, keys and values of layers that use others, layers that guess further tokens, a tied
+// head with the same data as the embedding, or any head of a model for embeddings.
 func (c Config) redundant(tensors Tensors, name string) bool {
 	t, err := tensors.Tensor(name)
 	if err != nil {
@@ -367,10 +392,11 @@ func (c Config) redundant(tensors Tensors, name string) bool {
 	if strings.HasSuffix(name, ".self_attn.rotary_emb.inv_freq") {
 		return slices.Equal(t.Shape, []int{c.rotated() / 2}) && c.RoPE == RoPEScaling{}
 	}
-	if rest, ok := strings.CutPrefix(name, "model.layers."); ok && c.Further > 0 {
-		layer, _, _ := strings.Cut(rest, ".")
-		n, err := strconv.Atoi(layer)
-		return err == nil && n >= c.Layers && n < c.Layers+c.Further
+	if c.unusedKV(name) {
+		return true
+	}
+	if n, _, ok := LayerOf(name); ok && c.Further > 0 {
+		return n >= c.Layers && n < c.Layers+c.Further
 	}
 	if c.Embedding != nil && (name == headName || name == ggufOutput) {
 		return true

@@ -10,11 +10,11 @@ import (
 	"reel.internal/reel/generator/internal/weights"
 )
 
-// wrapper is a family of configs whose text_config is a model of text, beside one for images.
+// wrapper is a family of configs whose text_config is a model of text, beside one for images or sounds.
 type wrapper struct {
 	architecture string
 	texts        []string // model_types of text_config, the first one where it has none
-	inert        []string // fields about images alone
+	inert        []string // fields about images and sounds alone
 }
 
 // wrappers are the families by model_type.
@@ -25,7 +25,12 @@ var wrappers = map[string]wrapper{
 	"gemma3": {"Gemma3ForConditionalGeneration", []string{"gemma3_text"}, []string{"vision_config",
 		"image_token_index", "image_token_id", "mm_tokens_per_image", "boi_token_index", "eoi_token_index",
 		"boi_token_id", "eoi_token_id"}},
+	"gemma4":         {"Gemma4ForConditionalGeneration", []string{"gemma4_text"}, gemma4Media},
+	"gemma4_unified": {"Gemma4UnifiedForConditionalGeneration", []string{"gemma4_unified_text"}, gemma4Media},
 }
+
+var gemma4Media = []string{"vision_config", "audio_config", "boi_token_id", "eoi_token_id", "image_token_id",
+	"video_token_id", "boa_token_id", "eoa_token_id", "eoa_token_index", "audio_token_id", "vision_soft_tokens_per_image"}
 
 // wrapperFile has the fields of a wrapping config that say something about the text. Those of images are inert.
 type wrapperFile struct {
@@ -118,7 +123,8 @@ func (c Config) Text(file Tensors) (Config, Tensors, int) {
 // their names, so that unknown ones are refused.
 func textName(own string) (name string, ok bool) {
 	own = strings.TrimPrefix(own, "model.")
-	for _, part := range []string{"vision_tower.", "multi_modal_projector."} {
+	for _, part := range []string{"vision_tower.", "multi_modal_projector.", "embed_vision.", "vision_embedder.", "audio_tower.",
+		"embed_audio."} {
 		if strings.HasPrefix(own, part) {
 			return "", false
 		}

@@ -221,6 +221,17 @@ func TestOllama(t *testing.T) {
 	}
 }
 
+// Of several layers the model's is the GGUF file; the others are of no use here.
+func TestOllamaLayers(t *testing.T) {
+	other := "sha256:" + strings.Repeat("f", 64) // there is no such blob
+	s := ollama(t, "registry.ollama.ai/library/x/latest", layer("projector", other, 9), layer("template", other, 9),
+		layer("model", "sha256:"+sum, 4), layer("params", other, 9), layer("license", other, 9), layer("system", other, 9),
+		layer("draft", other, 9))
+	if got, err := s.Find("ollama:x"); err != nil || got.Path != filepath.Join(s.Ollama[1], blobs+sum) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 func TestRefusedOllama(t *testing.T) {
 	const x = "registry.ollama.ai/library/x/latest"
 	model := layer("model", "sha256:"+sum, 4)

@@ -27,6 +27,7 @@ type WeightUse struct {
 	Resident int64 // pages of mapped files, once every weight has been read
 	Unmapped int64 // files that are not mapped yet
 	Copied   int64 // weights that the host cannot read in place
+	Stacked  int64 // further ones, which several simulated GPUs cannot
 	// Formats are those of the matrices by tensor; nil: there are no weights yet, only a config.
 	Formats map[string]kernels.DType
 	// Ordered is a matrix in activation order, which a GPU has no kernels for; "": there is none.
@@ -39,6 +40,14 @@ type WeightUse struct {
 func UseOf(c *weights.Checkpoint) WeightUse {
 	copied := c.Unaligned(hostAlignment)
 	return WeightUse{Resident: max(0, c.Mapped()-copied), Copied: copied}
+}
+
+// On returns what the weights use where a number of GPUs share them.
+func (w WeightUse) On(ranks int) WeightUse {
+	if ranks > 1 {
+		w.Copied, w.Resident, w.Stacked = w.Copied+w.Stacked, max(0, w.Resident-w.Stacked), 0
+	}
+	return w
 }
 
 // share returns the bytes of a limit that the plan may allocate. Half of the machine's free

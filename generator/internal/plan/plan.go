@@ -25,7 +25,7 @@ type Planner struct {
 	Formats map[string]kernels.DType
 	// Ordered is a matrix in activation order; "": there is none.
 	Ordered string
-	// AnyFormat counts formats that a GPU has no kernels for, instead of refusing them.
+	// AnyFormat counts formats and dimensions that a GPU has no kernels for, instead of refusing them.
 	AnyFormat bool
 	// Draft is the draft model; nil: there is none.
 	Draft *Draft
@@ -119,7 +119,7 @@ func (p Planner) checkPacked() error {
 	if err := p.checkDraftPacked(); err != nil {
 		return err
 	}
-	if err := p.checkWidths(); err != nil {
+	if err := p.checkWidths(); err != nil && !p.AnyFormat {
 		return err
 	}
 	if err := kernels.CheckOrder(p.Ordered != ""); err != nil && !p.AnyFormat {
@@ -145,6 +145,9 @@ func (p Planner) checkPacked() error {
 // checkWidths returns an error for dimensions that a GPU has no kernels for.
 func (p Planner) checkWidths() error {
 	c := p.Config
+	if err := kernels.CheckAlike(c.Wide == nil && c.SharedKV == nil); err != nil {
+		return fmt.Errorf("%s: %w", c.Name, err)
+	}
 	headDim := c.HeadDim
 	if l := c.Latent; l != nil {
 		headDim = 0 // keys of heads are never made

@@ -337,9 +337,10 @@ func digits(s string) (n int) {
 
 // A model that the GPU's ops cannot compute is refused, and the error names the dimension.
 func TestDimensionsThatAGPUCannotHave(t *testing.T) {
-	head, width := qwen, qwen
+	head, width, wide := qwen, qwen, qwen
 	head.HeadDim, width.Hidden = 80, 66
-	for want, odd := range map[string]model.Config{"head_dim 80": head, "hidden_size 66": width} {
+	wide.Wide = &model.Wide{Layers: make([]bool, wide.Layers), HeadDim: 256, KVHeads: wide.KVHeads}
+	for want, odd := range map[string]model.Config{"head_dim 80": head, "hidden_size 66": width, "differ in their heads": wide} {
 		for _, profile := range []Profile{HostProfile, GPUProfile} {
 			_, _, err := Planner{Config: odd, Profile: profile, Options: config.Options{}}.Plan(Unlimited)
 			advises := err != nil && strings.Contains(err.Error(), want) &&

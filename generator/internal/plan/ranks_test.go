@@ -85,3 +85,17 @@ func TestGPUsThatDoNotDivideTheHeads(t *testing.T) {
 		t.Errorf("two GPUs: %d ranks, %v", c.Ranks, err)
 	}
 }
+
+// Stacks of experts are read in place by one, and copied for several.
+func TestWeightsOfSeveralGPUsOnTheHost(t *testing.T) {
+	use := WeightUse{Resident: 100, Copied: 5, Stacked: 70}
+	if got := use.On(1); got.Resident != 100 || got.Copied != 5 {
+		t.Errorf("one: %+v", got)
+	}
+	if got := use.On(2); got.Resident != 30 || got.Copied != 75 {
+		t.Errorf("two: %+v", got)
+	}
+	if got := use.On(2).On(2); got.Resident != 30 || got.Copied != 75 {
+		t.Errorf("two, said twice: %+v", got)
+	}
+}

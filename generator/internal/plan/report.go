@@ -84,6 +84,7 @@ func ReportFor(c model.Config, use WeightUse, o config.Options, name string, vra
 	if c, err = Divide(c, o); err != nil {
 		return Report{}, err
 	}
+	use = use.On(c.Ranks)
 	p := Planner{Config: c, Profile: HostProfile, Options: o, Limits: list, Formats: use.Formats, Ordered: use.Ordered,
 		Draft: use.Draft}
 	if o.Device != "host" {

@@ -195,7 +195,8 @@ func (m *Model) noChat() *protocol.Error {
 			"%s has a chat template that cannot be used: %s", m.Name, m.ChatFailure)
 	}
 	return protocol.Errorf(protocol.CodeNoChatTemplate,
-		"send a prompt, as reel --raw does, or serve a model that was trained to chat",
+		"send a prompt, as reel --raw does, or serve a model that was trained to chat; if this one was, give its "+
+			"template to the generator with --chat-template FILE",
 		"%s is a base model: it has no chat template for messages", m.Name)
 }
 

@@ -71,7 +71,7 @@ func TestNoInlineWrite(t *testing.T) {
 	}{
 		"stop strings":          {stop, func(*request) {}},
 		"alternatives":          {logprobs, func(*request) {}},
-		"one call":              {nil, func(r *request) { r.text.read = &reading{single: true} }},
+		"one call":              {nil, func(r *request) { r.text.read = &reading{stops: true} }},
 		"many requests":         {nil, func(r *request) { r.c.server.running.Store(inlineRequests + 1) }},
 		"the goroutine sends":   {nil, func(r *request) { r.sending.Lock() }},
 		"tokens in the mailbox": {nil, func(r *request) { r.mailbox.Token(engine.Token{}) }},

@@ -98,8 +98,12 @@ type Model struct {
 	// Taken returns the bytes of device memory that the process has taken, and the source
 	// of the number; nil: there is no source.
 	Taken func() (bytes int64, by string)
-	// Memory is the plan's device memory by kind.
+	// Memory is the plan's device memory by kind: of each of the GPUs that share the model, or of all of them if they are
+	// simulated and share the host's.
 	Memory []protocol.MemoryUse
+	// GPUs is how many share the model; 0 is one.
+	GPUs      int
+	Simulated bool
 	// Machine is called for each status; it may be nil.
 	Machine func() protocol.Machine
 	// Identity returns the digest of all that decides tokens, or "" while it is unknown; it may be nil.
@@ -108,6 +112,14 @@ type Model struct {
 	// It reads files, so the engine's thread must not call it. nil: the weights cannot
 	// change.
 	Verify func() error
+}
+
+// Together returns how many GPUs share the memory that is planned: several simulated ones, or one.
+func (m *Model) Together() int64 {
+	if m.Simulated {
+		return int64(max(1, m.GPUs))
+	}
+	return 1
 }
 
 // identity returns the model's identity, or "" while it is unknown.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"reel.internal/reel/generator/internal/engine"
 	"reel.internal/reel/protocol"
 )
 
@@ -98,6 +99,29 @@ func TestObserverOfRejectedAndFailed(t *testing.T) {
 	want := []string{protocol.CodeTooManyConnections, protocol.CodeShutdown}
 	if !slices.Equal(w.errors, want) || !slices.Equal(w.finishes, want[1:]) || w.connected != 1 {
 		t.Errorf("%+v", w)
+	}
+}
+
+// What several GPUs use is compared with a plan of each, and what simulated ones use with a plan of all. The engine counts
+// pages on all GPUs, and the rest on one.
+func TestMemoryOfSeveralGPUs(t *testing.T) {
+	stats := engine.Stats{KV: protocol.KV{Bytes: 80}, Arena: 10, Graphs: protocol.GraphPool{Bytes: 5}}
+	kinds := []string{protocol.MemoryWeights, protocol.MemoryKV, protocol.MemoryArena, protocol.MemoryGraphs, protocol.MemoryOther}
+	for _, c := range []struct {
+		gpus      int
+		simulated bool
+		used      []int64
+	}{{0, false, []int64{3, 80, 10, 5, 102}}, {2, false, []int64{3, 40, 10, 5, 142}}, {0, true, []int64{3, 80, 10, 5, 102}},
+		{2, true, []int64{3, 80, 20, 10, 87}}} {
+		m := &Model{GPUs: c.gpus, Simulated: c.simulated, Shape: protocol.Shape{WeightBytes: 3}}
+		for _, kind := range kinds {
+			m.Memory = append(m.Memory, protocol.MemoryUse{Kind: kind})
+		}
+		for i, got := range m.memoryUse(stats, protocol.Machine{MemoryUsed: 200}) {
+			if got.Used != c.used[i] {
+				t.Errorf("%d GPUs, simulated %t: %s uses %d, wants %d", c.gpus, c.simulated, got.Kind, got.Used, c.used[i])
+			}
+		}
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 type reading struct {
 	*calls.Reader
 	control map[int32]string // the markers among control tokens
-	single  bool             // the completion ends with its first call
+	stops   bool             // the completion may end with a call, and not by a token that ends it
 }
 
 // newReading returns what divides a request's completion. It returns nil if nothing has to be looked for: then a
@@ -39,13 +39,13 @@ func newReading(model *Model, m *protocol.Generate, prompt []int32, place calls.
 		Form: a.Form, Tools: tools, Apart: apart, Inside: place == calls.Within, ID: callIDs(m.Seed, prompt),
 		Single: callsOnce(m), Exact: m.Format != nil,
 	}
-	if f := a.Form.Family; f == calls.Coder || f == calls.GLM {
+	if f := a.Form.Family; f == calls.Coder || f == calls.GLM || f == calls.Gemma {
 		o.Types = calls.TypesOf(toolsOf(m))
 	}
 	for _, marker := range a.Control {
 		o.Control = append(o.Control, marker)
 	}
-	return &reading{calls.NewReader(o), a.Control, o.Single}
+	return &reading{calls.NewReader(o), a.Control, o.Single || tools != nil && a.Form.Family == calls.Gemma}
 }
 
 // shownTools returns the tools that a request's prompt shows; empty: none.
@@ -92,10 +92,15 @@ func toolNames(m *protocol.Generate) (names []string) {
 }
 
 // begun returns a request's prompt, with the beginning of the answer that a format bounds if the model writes it into a
-// channel.
+// channel, and with what the chat template lacks.
 func begun(prompt marked.Text, m *protocol.Generate, f calls.Form) marked.Text {
-	if f.Channels && m.Format != nil && m.Messages != nil {
+	last := len(prompt) - 1
+	switch {
+	case m.Messages == nil:
+	case f.Channels && m.Format != nil:
 		return prompt.Append(calls.Final, false)
+	case last >= 0 && !prompt[last].Data:
+		return prompt.Append(f.Opening(prompt[last].Text), false)
 	}
 	return prompt
 }
@@ -106,7 +111,7 @@ func placeOf(prompt marked.Text, f calls.Form) calls.Place {
 		return calls.Before
 	}
 	switch text := strings.TrimRight(prompt[len(prompt)-1].Text, " \n"); {
-	case strings.HasSuffix(text, f.Begin):
+	case strings.HasSuffix(text, f.Begin), strings.HasSuffix(text, f.Begin+f.Title):
 		return calls.Within
 	case strings.HasSuffix(text, f.End):
 		return calls.After
@@ -150,8 +155,8 @@ func (r *reading) marker(token int32) string {
 	return r.control[token]
 }
 
-// mayStop reports whether the completion ends with its first call.
-func (r *reading) mayStop() bool { return r != nil && r.single }
+// mayStop reports whether the completion may end with a call.
+func (r *reading) mayStop() bool { return r != nil && r.stops }
 
 // push adds text.
 func (r *reading) push(text string) {

@@ -17,6 +17,10 @@ import (
 // hermes is how a model of that family answers.
 var hermes = Answers{Form: calls.Form{Family: calls.Tagged, Tools: true, Begin: "<think>", End: "</think>"}}
 
+// gemma is how Gemma 4 answers.
+var gemma = Answers{Form: calls.Form{Family: calls.Gemma, Tools: true, Begin: "<|channel>", End: "<channel|>",
+	Title: "thought"}}
+
 const toolGet = `[{"function":{"name":"get"}}]`
 
 // asking returns a conversation of one trusted text, with the tool get and reasoning apart.
@@ -67,6 +71,9 @@ func TestDividedTokens(t *testing.T) {
 	channels := Answers{Form: calls.Form{Family: calls.Channelled, Tools: true, Channels: true}, Control: map[int32]string{
 		0: "<|channel|>", 2: "<|message|>", 5: "<|end|>", 6: "<|start|>", 8: "<|channel|>", 10: "<|message|>", 12: "<|call|>",
 	}}
+	gemma := gemma
+	gemma.Control = map[int32]string{0: "<|channel>", 3: "<channel|>", 5: "<|tool_call>", 8: `<|"|>`, 11: `<|"|>`,
+		13: "<tool_call|>", 14: "<|tool_response>"}
 	for name, c := range map[string]struct {
 		a      Answers
 		g      *protocol.Generate
@@ -103,6 +110,11 @@ func TestDividedTokens(t *testing.T) {
 			"commentary json", "", `{"x": 1}`, ""},
 			[]string{"||", "||", "||", "a||", " b||", "||", "||", "||", "||", "||", "||", `||0 get {"x": 1}`, "||"},
 			[]int{1, 1, 3, 4, 5, 6, 7, 7, 7, 7, 11, 12, 13}, false},
+		"a call of Gemma 4": {gemma, typed, []string{"", "thought", "\nHm.", "", "So", "", "call:get", "{a:", "", "é\"", "\n",
+			"", ",n:12}", "", "", "response:"},
+			[]string{"||", "||", "Hm.||", "||", "|So|", "||", "||", `||0 get {"a": `, `||"`, `||é\"`, `||\n`, `||"`, `||, "n": 12}`,
+				"||", "||"},
+			[]int{1, 1, 3, 4, 5, 6, 6, 8, 9, 10, 11, 12, 13, 14, 15}, true},
 		"the only call": {hermes, single, []string{`<tool_call>{"name": "get", `, `"arguments": {`, `"x": 1}, `, "z"},
 			[]string{"||", "||0 get {", `||"x": 1}`}, []int{0, 2, 3}, true},
 		"a stop string": {hermes, stop, []string{"a E", "N", "D<tool_call>"}, []string{"|a |", "||", "||"}, []int{0, 0, 3},
@@ -196,6 +208,10 @@ func TestNoReading(t *testing.T) {
 	if newReading(&Model{Chat: chat}, asking("", 1), nil, calls.Before) == nil {
 		t.Error("a completion with tools is not divided")
 	}
+	if r := newReading(&Model{Chat: &fakeChat{answers: gemma}}, asking("", 1), nil, calls.Before); !r.mayStop() ||
+		newReading(&Model{Chat: chat}, asking("", 1), nil, calls.Before).mayStop() {
+		t.Error("only a completion of Gemma 4 may end with a call")
+	}
 }
 
 // The ids of calls have the form that templates want, differ within a request and between the turns of a
@@ -216,26 +232,6 @@ func TestCallIDs(t *testing.T) {
 	again := callIDs(new(uint64(1)), []int32{1})
 	if seen[again(0)] != "a" {
 		t.Error("the ids of a request change")
-	}
-}
-
-// Only a tag of the template's own at the prompt's end opens or ends reasoning.
-func TestPlaceOf(t *testing.T) {
-	for _, c := range []struct {
-		prompt marked.Text
-		want   calls.Place
-	}{
-		{marked.Trusted("<a><think>\n"), calls.Within}, {marked.Trusted("<think>"), calls.Within},
-		{marked.Trusted("<think></think>\n\n"), calls.After}, {marked.Trusted("<think></think>a"), calls.Before},
-		{marked.Data("<think>"), calls.Before}, {marked.Trusted("a").Append("</think>", true), calls.Before},
-		{nil, calls.Before},
-	} {
-		if got := placeOf(c.prompt, hermes.Form); got != c.want {
-			t.Errorf("%v: %d", c.prompt, got)
-		}
-	}
-	if placeOf(marked.Trusted("a"), calls.Form{}) != calls.Before {
-		t.Error("a form without tags has reasoning")
 	}
 }
 

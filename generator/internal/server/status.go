@@ -51,11 +51,12 @@ func (m *Model) addStatus(st *protocol.Status) {
 // kind counts as other: of this process if Taken knows its memory, otherwise of all
 // programs on the device.
 func (m *Model) memoryUse(s engine.Stats, machine protocol.Machine) []protocol.MemoryUse {
+	together := m.Together()
 	used := map[string]int64{
 		protocol.MemoryWeights: m.Shape.WeightBytes,
-		protocol.MemoryKV:      s.KV.Bytes,
-		protocol.MemoryArena:   s.Arena,
-		protocol.MemoryGraphs:  s.Graphs.Bytes,
+		protocol.MemoryKV:      s.KV.Bytes * together / int64(max(1, m.GPUs)), // pages count on all GPUs, the others on one
+		protocol.MemoryArena:   s.Arena * together,
+		protocol.MemoryGraphs:  s.Graphs.Bytes * together,
 	}
 	other := m.taken(machine.MemoryUsed)
 	for _, bytes := range used {

@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (DeepseekV2Config, DeepseekV2ForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, Gemma2Config, Gemma2ForCausalLM, Gemma3Config, Gemma3ForCausalLM, Gemma3ForConditionalGeneration,
-                          Gemma3TextConfig, Glm4Config, Glm4ForCausalLM, Glm4MoeLiteConfig, Glm4MoeLiteForCausalLM, GptOssConfig, GptOssForCausalLM, GraniteConfig,
+                          Gemma3TextConfig, Gemma4Config, Gemma4ForCausalLM, Gemma4ForConditionalGeneration, Gemma4TextConfig, Glm4Config, Glm4ForCausalLM, Glm4MoeLiteConfig, Glm4MoeLiteForCausalLM, GptOssConfig, GptOssForCausalLM, GraniteConfig,
                           GraniteForCausalLM, GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM, LlamaConfig,
                           LlamaForCausalLM, Ministral3Config, Ministral3ForCausalLM, Mistral3Config,
                           Mistral3ForConditionalGeneration, MistralConfig, MistralForCausalLM, MixtralConfig,
@@ -41,6 +41,9 @@ VISION = dict(model_type="pixtral", hidden_size=16, intermediate_size=16, num_hi
               patch_size=14, image_size=28)
 TINY = dict(SMALL, hidden_size=32, intermediate_size=48, num_attention_heads=2, num_key_value_heads=1, head_dim=32)
 GEMMA = dict(TINY, intermediate_size=64, num_hidden_layers=4, sliding_window=24)
+GEMMA4 = dict(TINY, intermediate_size=64, num_hidden_layers=4, sliding_window=24, num_attention_heads=4, num_key_value_heads=2,
+              head_dim=32, global_head_dim=64, layer_types=["sliding_attention", "full_attention"] * 2, final_logit_softcapping=6.0,
+              vocab_size_per_layer_input=293, vocab_size=293, tie_word_embeddings=True)
 SIGLIP = dict(model_type="siglip_vision_model", hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
               patch_size=14, image_size=28, vision_use_head=False)
 LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, low_freq_factor=1.0, high_freq_factor=4.0)
@@ -126,6 +129,18 @@ FAMILIES = {
                      "num_key_value_heads": 1, "sliding_window": 24, "vocab_size": 293, "num_hidden_layers": 2,
                      "model_type": "gemma3_text"},
         vision_config=SIGLIP, mm_tokens_per_image=4, attn_implementation="eager"), "bfloat16", None),
+    "gemma-4": (Gemma4ForConditionalGeneration, Gemma4Config(
+        text_config={**{k: v for k, v in GEMMA4.items() if k != "attn_implementation"}, "num_global_key_value_heads": 1,
+                     "attention_k_eq_v": True, "hidden_size_per_layer_input": 0, "pad_token_id": 0, "model_type": "gemma4_text"},
+        vision_config=dict(model_type="gemma4_vision", hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+                           num_key_value_heads=2, head_dim=8, position_embedding_size=8), audio_config=None,
+        attn_implementation="eager"), "bfloat16", None),
+    "gemma-4-moe": (Gemma4ForCausalLM, Gemma4TextConfig(
+        **GEMMA4, num_global_key_value_heads=1, attention_k_eq_v=True, hidden_size_per_layer_input=0, enable_moe_block=True,
+        num_experts=8, top_k_experts=3, moe_intermediate_size=32), "bfloat16", None),
+    "gemma-4-e2b": (Gemma4ForCausalLM, Gemma4TextConfig(
+        **dict(GEMMA4, num_key_value_heads=1), hidden_size_per_layer_input=64, num_kv_shared_layers=2, use_double_wide_mlp=True),
+        "bfloat16", None),
     "qwen3-moe": (Qwen3MoeForCausalLM, Qwen3MoeConfig(
         **dict(SMALL, hidden_size=32, intermediate_size=64, num_hidden_layers=3), vocab_size=283, num_attention_heads=2,
         num_key_value_heads=1, head_dim=32, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True,
@@ -165,7 +180,11 @@ def randomise(model, generator):
     for name, p in model.named_parameters():
         noise = torch.randn(p.shape, generator=generator)
         if name.endswith("norm.weight") or "layernorm" in name:
-            p.data = 0.2 * noise + (0 if "gemma" in model.config.model_type else 1)  # Gemma adds 1 itself
+            p.data = 0.2 * noise + (0 if model.config.model_type.startswith(("gemma2", "gemma3")) else 1)  # these add 1 themselves
+            if name.endswith("q_norm.weight") and model.config.model_type.startswith("gemma4"):
+                p.data *= 0.2  # scores are not scaled
+        elif name.endswith(("router.scale", "per_expert_scale")):
+            p.data = 1 + 0.2 * noise
         elif p.dim() == 1:
             p.data = 0.5 * noise
         elif p.dim() == 3:  # experts: [experts][outputs][inputs], of gpt-oss the other way
@@ -175,6 +194,8 @@ def randomise(model, generator):
     for name, b in model.named_buffers():
         if name.endswith("e_score_correction_bias"):
             b.data = 0.2 * torch.randn(b.shape, generator=generator)
+        if name.endswith("layer_scalar"):
+            b.data = 0.5 + torch.rand(b.shape, generator=generator)
     model.tie_weights()
 
 
