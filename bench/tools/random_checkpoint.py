@@ -57,6 +57,8 @@ FAMILIES = {
     "gemma-3": {"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "hidden_activation": "gelu_pytorch_tanh",
                 "rms_norm_eps": 1e-6, "query_pre_attn_scalar": 256, "rope_local_base_freq": 10000.0, "sliding_window": 1024,
                 "sliding_window_pattern": 6, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+    "gemma-4": {"architectures": ["Gemma4ForCausalLM"], "model_type": "gemma4_text", "hidden_activation": "gelu_pytorch_tanh",
+                "rms_norm_eps": 1e-6, "final_logit_softcapping": 30.0, "global_head_dim": 512},
     "mistral": {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 4096},
     "llama": {},
 }
@@ -84,9 +86,70 @@ SHAPES = {
     "smollm3-3b": (2048, 11008, 36, 16, 4, 128, 128256, 65536, 5000000.0, True),
     "granite-3.1-8b": (4096, 12800, 40, 32, 8, 128, 49155, 131072, 10000000.0, True),
     "gemma-3-4b": (2560, 10240, 34, 8, 4, 256, 262208, 131072, 1000000.0, True),
+    "gemma-4-31b": (5376, 21504, 60, 32, 16, 256, 262144, 262144, 1000000.0, True),
+    "gemma-4-26b-a4b": (2816, 2112, 30, 16, 8, 256, 262144, 262144, 1000000.0, True),
+    "gemma-4-e4b": (2560, 10240, 42, 8, 2, 256, 262144, 131072, 1000000.0, True),
     "phi-4-mini": (3072, 8192, 32, 24, 8, 128, 200064, 131072, 10000.0, True),
     "phi-3-mini": (3072, 8192, 32, 32, 32, 96, 32064, 4096, 10000.0, False),
 }
+
+
+# What models of Gemma 4 have beside: KV heads of layers without a window, whose keys are values too; experts, of a row, and
+# their width; the width of embeddings of layers; layers that use the keys and values of others; the window.
+GEMMA4 = {
+    "gemma-4-31b": dict(wide=4, experts=None, per_layer=0, shared=0, window=1024),
+    "gemma-4-26b-a4b": dict(wide=2, experts=(128, 8, 704), per_layer=0, shared=0, window=1024),
+    "gemma-4-e4b": dict(wide=None, experts=None, per_layer=256, shared=18, window=512),
+}
+
+
+def gemma4_config(name, layers):
+    g, kinds = GEMMA4[name], ["full_attention" if (i + 1) % 6 == 0 or i + 1 == layers else "sliding_attention" for i in range(layers)]
+    count, used, width = g["experts"] or (None, None, None)
+    return {"layer_types": kinds, "num_global_key_value_heads": g["wide"], "attention_k_eq_v": g["wide"] is not None,
+            "hidden_size_per_layer_input": g["per_layer"], "vocab_size_per_layer_input": SHAPES[name][6],
+            "num_kv_shared_layers": min(g["shared"], max(0, layers - 6)), "sliding_window": g["window"],
+            "enable_moe_block": count is not None, "num_experts": count, "top_k_experts": used, "moe_intermediate_size": width}
+
+
+def gemma4_tensors(name, layers):
+    hidden, inner, _, heads, kv, dim, vocab, *_ = SHAPES[name]
+    g, c = GEMMA4[name], gemma4_config(name, layers)
+    width = g["per_layer"]
+    yield "model.embed_tokens.weight", (vocab, hidden)
+    if width:
+        yield "model.embed_tokens_per_layer.weight", (vocab, layers * width)
+        yield "model.per_layer_model_projection.weight", (layers * width, hidden)
+        yield "model.per_layer_projection_norm.weight", (width,)
+    for i, kind in enumerate(c["layer_types"]):
+        p, wide, own = f"model.layers.{i}.", kind == "full_attention", i < layers - c["num_kv_shared_layers"]
+        d, keys = (512, g["wide"] or kv) if wide else (dim, kv)
+        yield p + "self_attn.q_proj.weight", (heads * d, hidden)
+        yield p + "self_attn.q_norm.weight", (d,)
+        if own:
+            yield p + "self_attn.k_proj.weight", (keys * d, hidden)
+            yield p + "self_attn.k_norm.weight", (d,)
+            if not (wide and c["attention_k_eq_v"]):
+                yield p + "self_attn.v_proj.weight", (keys * d, hidden)
+        yield p + "self_attn.o_proj.weight", (hidden, heads * d)
+        for norm in ("input", "post_attention", "pre_feedforward", "post_feedforward"):
+            yield f"{p}{norm}_layernorm.weight", (hidden,)
+        yield p + "layer_scalar", (1,)
+        yield from feed_forward(p + "mlp.", hidden, inner)
+        if g["experts"]:
+            count, _, each = g["experts"]
+            yield p + "router.proj.weight", (count, hidden)
+            yield p + "router.scale", (hidden,)
+            yield p + "router.per_expert_scale", (count,)
+            yield p + "experts.gate_up_proj", (count, 2 * each, hidden)
+            yield p + "experts.down_proj", (count, hidden, each)
+            for norm in ("post_feedforward_layernorm_1", "post_feedforward_layernorm_2", "pre_feedforward_layernorm_2"):
+                yield f"{p}{norm}.weight", (hidden,)
+        if width:
+            yield p + "per_layer_input_gate.weight", (width, hidden)
+            yield p + "per_layer_projection.weight", (hidden, width)
+            yield p + "post_per_layer_input_norm.weight", (hidden,)
+    yield "model.norm.weight", (hidden,)
 
 
 # EAGLE-3 heads: the model's shape, and the head's vocabulary. Published for Llama-3.1-8B with that of 32,000.
@@ -130,6 +193,8 @@ def config(name, layers):
         return head_config(name)
     hidden, inner, _, heads, kv, dim, vocab, context, theta, tied = SHAPES[name]
     act = {} if name.startswith("gemma") else {"hidden_act": "silu"}
+    if name in GEMMA4:
+        act, theta = gemma4_config(name, layers), None
     return {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", **act, "dtype": "bfloat16",
         "hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers, "num_attention_heads": heads,
@@ -181,6 +246,9 @@ def tensors(name, layers, apart=False):
     """Names and shapes, in the order in which they are written."""
     hidden, inner, _, heads, kv, dim, vocab, _, _, tied = SHAPES[name]
     kind = family(name)
+    if kind == "gemma-4":
+        yield from gemma4_tensors(name, layers)
+        return
     yield "model.embed_tokens.weight", (vocab, hidden)
     for i in range(layers):
         p = f"model.layers.{i}."
@@ -296,6 +364,8 @@ def main():
         parser.error("an EAGLE-3 head is not quantised")
     if args.shape == "gpt-oss-20b" and (args.gguf or args.quantise):
         parser.error("gpt-oss-20b is a directory with experts of MXFP4")
+    if args.shape in GEMMA4 and args.gguf:
+        parser.error("of a GGUF file of Gemma 4 only what reel-generator convert makes is known to be right")
     if args.shape == "deepseek-v2-lite" and (args.gguf or args.quantise):
         parser.error("deepseek-v2-lite is a directory of bfloat16")
     if args.gguf:
