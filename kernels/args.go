@@ -149,6 +149,12 @@ type attendLogitsArgs[T any] struct {
 	logits attendLogits
 }
 
+// attendHandingArgs mirrors AttendHandingArgs of attention/hand_codes.cuh.
+type attendHandingArgs[T any] struct {
+	of T
+	to codesHandoverArgs
+}
+
 // attendLatentArgs mirrors AttendLatentArgs of attention/latent.cuh.
 type attendLatentArgs struct {
 	q, pool, out, partial, arrived uint64

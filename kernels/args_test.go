@@ -27,6 +27,8 @@ var arguments = []argument{
 	{cpp: "AddNormArgs", mirror: addNormArgs{}},
 	{cpp: "Ahead", mirror: aheadArgs{}},
 	{cpp: "AttendArgs", mirror: attendArgs{}, rename: "t:T"},
+	{cpp: "AttendHandingArgs<AttendArgs>", mirror: attendHandingArgs[attendArgs]{}},
+	{cpp: "AttendHandingArgs<AttendLogitsArgs<AttendArgs>>", mirror: attendHandingArgs[attendLogitsArgs[attendArgs]]{}},
 	{cpp: "AttendLatentArgs", mirror: attendLatentArgs{}, rename: "t:T"},
 	{cpp: "AttendSpreadArgs<AttendArgs>", mirror: attendSpreadArgs[attendArgs]{}},
 	{cpp: "BeginArgs", mirror: beginArgs{}},
@@ -191,6 +193,10 @@ func layout() string {
 		reflect.TypeOf(attendLogitsArgs[attendDeferredArgs]{}).Size())
 	fmt.Fprintf(&b, "REEL_SIZE(AttendSpreadArgs<AttendDeferredArgs>, %d);\n",
 		reflect.TypeOf(attendSpreadArgs[attendDeferredArgs]{}).Size())
+	fmt.Fprintf(&b, "REEL_SIZE(AttendHandingArgs<AttendDeferredArgs>, %d);\n",
+		reflect.TypeOf(attendHandingArgs[attendDeferredArgs]{}).Size())
+	fmt.Fprintf(&b, "REEL_SIZE(AttendHandingArgs<AttendLogitsArgs<AttendDeferredArgs>>, %d);\n",
+		reflect.TypeOf(attendHandingArgs[attendLogitsArgs[attendDeferredArgs]]{}).Size())
 	fmt.Fprintf(&b, "REEL_SIZE(AttendTaggedArgs, %d);\n", reflect.TypeOf(attendTaggedArgs{}).Size())
 	fmt.Fprintf(&b, "REEL_SIZE(AttendLogitsArgs<AttendTaggedArgs>, %d);\n",
 		reflect.TypeOf(attendLogitsArgs[attendTaggedArgs]{}).Size())

@@ -1,5 +1,6 @@
 #include "attention/blocks.cuh"
 #include "attention/deferred_rope.cuh"
+#include "attention/hand_codes.cuh"
 #include "attention/merge_together.cuh"
 #include "ptx/pdl.cuh"
 #include <type_traits>
@@ -236,3 +237,35 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 3) reel_attend_64_logit
 ATTEND_LOGITS_KERNELS(64, 2, 3)
 ATTEND_LOGITS_KERNELS(128, 4, 2)
 ATTEND_LOGITS_KERNELS(256, 8, 2)
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// Those of the head sizes of large models for 2 to 8 rows whose results are handed over to a product over quantised
+// weights: without softcap and sinks, and with.
+#define ATTEND_CODES_KERNEL(NAME, CHUNKS, TEAMS, BLOCKS, ARGS)                       \
+	extern "C" __global__ void __launch_bounds__(WARPS * 32 * TEAMS, BLOCKS)         \
+		NAME(const __grid_constant__ AttendHandingArgs<ARGS> a) {                    \
+		attend<CHUNKS, TEAMS, (CHUNKS > 4), ARGS, AttendPlain, AttendHand>(a.of, {}, {a.to}); \
+	}
+#define ATTEND_CODES_KERNELS(SIZE, CHUNKS, TEAMS, BLOCKS)                                            \
+	ATTEND_CODES_KERNEL(reel_attend_##SIZE##_codes, CHUNKS, TEAMS, BLOCKS, AttendArgs)               \
+	ATTEND_CODES_KERNEL(reel_attend_##SIZE##_deferred_codes, CHUNKS, TEAMS, BLOCKS, AttendDeferredArgs) \
+	ATTEND_CODES_KERNEL(reel_attend_##SIZE##_verify_codes, CHUNKS, TEAMS, BLOCKS, AttendVerifyArgs)
+ATTEND_CODES_KERNELS(64, 2, 1, 3)
+ATTEND_CODES_KERNELS(64_two, 2, 2, 1)
+ATTEND_CODES_KERNELS(128, 4, 1, 2)
+ATTEND_CODES_KERNELS(128_two, 4, 2, 1)
+ATTEND_CODES_KERNELS(256, 8, 1, 2)
+
+#define ATTEND_LOGITS_CODES_KERNEL(NAME, CHUNKS, BLOCKS, ARGS)                       \
+	extern "C" __global__ void __launch_bounds__(WARPS * 32, BLOCKS)                 \
+		NAME(const __grid_constant__ AttendHandingArgs<AttendLogitsArgs<ARGS>> a) {  \
+		attend<CHUNKS, 1, (CHUNKS > 4), ARGS, AttendLogits, AttendHand>(a.of.of, a.of.logits, {a.to}); \
+	}
+#define ATTEND_LOGITS_CODES_KERNELS(SIZE, CHUNKS, BLOCKS)                                                   \
+	ATTEND_LOGITS_CODES_KERNEL(reel_attend_##SIZE##_logits_codes, CHUNKS, BLOCKS, AttendArgs)               \
+	ATTEND_LOGITS_CODES_KERNEL(reel_attend_##SIZE##_logits_deferred_codes, CHUNKS, BLOCKS, AttendDeferredArgs) \
+	ATTEND_LOGITS_CODES_KERNEL(reel_attend_##SIZE##_logits_verify_codes, CHUNKS, BLOCKS, AttendVerifyArgs)
+ATTEND_LOGITS_CODES_KERNELS(64, 2, 3)
+ATTEND_LOGITS_CODES_KERNELS(128, 4, 2)
+ATTEND_LOGITS_CODES_KERNELS(256, 8, 2)
+#endif

@@ -20,7 +20,7 @@ type Attend struct {
 	Rows  Rows
 	Slots Slots
 	KV    KV
-	// Out is float32 [T][Heads*HeadDim], or with KV.Values [T][Heads*Values], unless Handover.Rounded takes those of a prefill pass.
+	// Out is float32 [T][Heads*HeadDim], or with KV.Values [T][Heads*Values], unless Handover.Rounded takes the results.
 	Out device.Buffer
 	// Workspace is [AttendWorkspaceBytes] or [LatentWorkspaceBytes] bytes, zero at first, that a GPU keeps from one Attend
 	// to the next. No two may run at once with the same one. The host needs none.
@@ -202,7 +202,7 @@ func (o Attend) Check() error {
 	if o.KV.Values > 0 && !(o.Post.IsZero() && o.Handover.Rounded.IsZero()) {
 		return fmt.Errorf("%w: deferred RoPE of keys that hold their values, or rounded results", device.ErrBadShape)
 	}
-	if err := o.checkTags(); err != nil {
+	if err := errors.Join(o.checkTags(), o.checkCodes()); err != nil {
 		return err
 	}
 	rows := o.T * o.Heads

@@ -29,9 +29,11 @@ type attendKernels struct {
 }
 
 // attendNames are kernels of the same work: plain, with deferred RoPE, of a verify pass, and from a position on.
-// Those that also exchange, and those of tagged values, are for some head sizes.
+// Those that also exchange, those of tagged values, and those that hand over to products over quantised weights are for
+// some head sizes.
 type attendNames struct {
 	plain, deferred, verify, from, plainSpread, deferredSpread, tagged, taggedRanks string
+	plainCodes, deferredCodes, verifyCodes                                          string
 }
 
 // attendBySize are the decode kernels by head size, rounded up to a multiple of 32. They are
@@ -49,7 +51,19 @@ func attendKernelsOf(dim, logits int) attendKernels {
 
 func attendNamesOf(name string) attendNames {
 	return attendNames{name, name + "_deferred", name + "_verify", name + "_from", name + "_spread",
-		name + "_deferred_spread", name + "_tagged", name + "_tagged_ranks"}
+		name + "_deferred_spread", name + "_tagged", name + "_tagged_ranks", name + "_codes", name + "_deferred_codes",
+		name + "_verify_codes"}
+}
+
+// of returns the kernels whose blocks process so many splits at once, or those for scores with a softcap or sinks.
+func (k *attendKernels) of(splits int, logits bool) *attendNames {
+	switch {
+	case logits:
+		return &k.logits
+	case splits == 2:
+		return &k.two
+	}
+	return &k.one
 }
 
 // attendTwoAtMost is the largest head for which a block may process two splits at once.
@@ -98,15 +112,17 @@ func (o Attend) launch(q *cuda.Queue) error {
 	if o.T > skinny8.tokens { // fewer rows are read as float32
 		o.setHandover(q, &args)
 	}
+	names := kernels.of(splits, o.hasLogits())
+	to := o.codesHandover(q)
 	switch {
+	case to.rows != 0:
+		return o.launchHanding(q, names, g, args, to)
 	case o.isMany(q):
 		return o.launchMany(q, args)
 	case o.hasLogits():
-		return o.launchLogits(q, &kernels.logits, g, args)
-	case splits == 2:
-		return o.launchDecode(q, &kernels.two, g, args)
+		return o.launchLogits(q, names, g, args)
 	}
-	return o.launchDecode(q, &kernels.one, g, args)
+	return o.launchDecode(q, names, g, args)
 }
 
 // mixed launches a kernel for the generated rows of a mixed pass, and one for the rows of prompts.

@@ -151,8 +151,12 @@ func (o Attend) prefillBlocks(hopper bool) int {
 	return 2
 }
 
-// setHandover has the results go to o.Handover, if the GPU's products read them there.
+// setHandover has the results go to o.Handover, if the GPU's products read them there. Those of many rows over quantised
+// weights do not.
 func (o Attend) setHandover(q *cuda.Queue, args *attendArgs) {
+	if o.Handover.DType.Quantised() {
+		return
+	}
 	part := o.Heads * o.KV.HeadDim
 	cols := part * max(1, o.Handover.Ranks)
 	rows := max(o.T, o.within.rows)

@@ -95,12 +95,19 @@ func (p productLaunch) roundForCodes(q *cuda.Queue, to codesRows) error {
 
 // codesHandover returns where p leaves its results for the next product over quantised weights, or zeros if it does not.
 func (p productLaunch) codesHandover(q *cuda.Queue) codesHandoverArgs {
-	n, cols := int(p.in.n), p.weights[0].Rows
-	if p.class != Decode || p.gathered || p.handover.Rounded.IsZero() || !handsCodesOver(q, p.handover.Rounded, n, cols) {
+	if p.class != Decode || p.gathered {
 		return codesHandoverArgs{}
 	}
-	to := handedCodes(q.Address(p.handover.Rounded), n, cols)
-	return codesHandoverArgs{rows: to.rows, sums: to.sums, scales: to.scales, norm: q.Address(p.handover.Norm),
+	return p.handover.codes(q, int(p.in.n), p.weights[0].Rows)
+}
+
+// codes returns where n rows of cols columns are left for a product over quantised weights, or zeros if they are not.
+func (h Handover) codes(q *cuda.Queue, n, cols int) codesHandoverArgs {
+	if h.Rounded.IsZero() || !handsCodesOver(q, h.Rounded, n, cols) {
+		return codesHandoverArgs{}
+	}
+	to := handedCodes(q.Address(h.Rounded), n, cols)
+	return codesHandoverArgs{rows: to.rows, sums: to.sums, scales: to.scales, norm: q.Address(h.Norm),
 		columns: int32(cols), n: int16(n), atOnce: int16(handedAtOnce(cols))}
 }
 

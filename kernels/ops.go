@@ -68,13 +68,16 @@ type Handover struct {
 	// Workspace.Rounded.
 	InputIsRounded bool
 	// Rounded is Workspace.Rounded of the next product: the fused epilogue writes the
-	// results there. GateUp and prefill's Attend then do not write Out. Or none.
+	// results there. GateUp, prefill's Attend, and that before few rows over quantised weights then do not write Out. Or
+	// none.
 	Rounded device.Buffer
 	Norm    device.Buffer // float32 [columns]: the norm that the next product applies to its input; or none
 	// Ranks is how many ranks share the rows: this op leaves the columns of its rank, an equal part of all, where whole
 	// rows have them, and the exchange after it gives them to the others. 0: the op has all columns.
 	Ranks int
-	DType DType // of the next product's rows; only Attend reads it, as a product assumes its own type
+	// DType is that of the next product's rows, or its quantised format ([Class.HeadsHandoverType]). Only Attend reads
+	// it, as a product assumes its own type.
+	DType DType
 	// Next are weights that products after this op read first, or none: while its last results are on their way and
 	// nothing else is read, a GPU may bring the beginning of them to its cache.
 	Next [3]device.Buffer

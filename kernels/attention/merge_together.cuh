@@ -64,7 +64,10 @@ template <int WIDE, int THREADS, class Logits, class Tile, class Out> __device__
 	if (threadIdx.x >= pairs) return;
 	const size_t index = tile.index(a, entry);
 	const int element = 2 * (mine - entry * each);
-	out.store(a, index, element, x.sum / x.weight), out.store(a, index, element + 1, y.sum / x.weight);
+	if constexpr (TOGETHER<Out> > 1)
+		out.store_pair(a, index, element, x.sum / x.weight, y.sum / x.weight);
+	else
+		out.store(a, index, element, x.sum / x.weight), out.store(a, index, element + 1, y.sum / x.weight);
 }
 
 // attend_merge_together adds a tile's splits in order, as attend_merge does, by the `blocks` blocks that computed them: each
@@ -74,8 +77,9 @@ template <int WIDE, int THREADS, class Logits, class Tile, class Out> __device__
 	const Out &out) {
 	attend_wait_for_all(tile.arrived(a), blocks);
 	AttendTogether s = AttendTogether::in<WIDE>(shared, tile.group);
-	const int part = blockIdx.z, all = tile.group * (a.dim / 2);
-	for (int pair = all * part / blocks, end = all * (part + 1) / blocks; pair < end; pair += THREADS)
+	constexpr int PAIRS = TOGETHER<Out> > 1 ? TOGETHER<Out> / 2 : 1; // that one block has
+	const int part = blockIdx.z, all = tile.group * (a.dim / 2) / PAIRS;
+	for (int pair = all * part / blocks * PAIRS, end = all * (part + 1) / blocks * PAIRS; pair < end; pair += THREADS)
 		attend_merge_pairs<WIDE, THREADS>(a, logits, tile, s, pair, min(THREADS, end - pair), first, splits, out);
 	attend_leave(tile.arrived(a), blocks);
 }

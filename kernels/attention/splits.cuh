@@ -121,6 +121,9 @@ template <bool DEFERRED> __device__ __forceinline__ AttendVerifyTile attend_tile
 	return attend_verify_tile(a);
 }
 
+// TOGETHER is how many neighbouring elements of a head have to be stored at once, by lanes of one warp.
+template <class Out> constexpr int TOGETHER = 1;
+
 // AttendStore stores an element of query head `index` among those of all rows, and rounded if a product reads it so.
 struct AttendStore {
 	__device__ __forceinline__ void begin() {}

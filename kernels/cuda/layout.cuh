@@ -77,6 +77,14 @@ REEL_FIELD(AttendArgs, parts, 144);
 REEL_FIELD(AttendArgs, beside, 148);
 REEL_FIELD(AttendArgs, ahead, 152);
 
+REEL_SIZE(AttendHandingArgs<AttendArgs>, 240);
+REEL_FIELD(AttendHandingArgs<AttendArgs>, of, 0);
+REEL_FIELD(AttendHandingArgs<AttendArgs>, to, 200);
+
+REEL_SIZE(AttendHandingArgs<AttendLogitsArgs<AttendArgs>>, 256);
+REEL_FIELD(AttendHandingArgs<AttendLogitsArgs<AttendArgs>>, of, 0);
+REEL_FIELD(AttendHandingArgs<AttendLogitsArgs<AttendArgs>>, to, 216);
+
 REEL_SIZE(AttendLatentArgs, 144);
 REEL_FIELD(AttendLatentArgs, q, 0);
 REEL_FIELD(AttendLatentArgs, pool, 8);
@@ -1025,6 +1033,8 @@ REEL_FIELD(WidthNormsArgs, eps, 36);
 REEL_SIZE(AttendDeferredArgs, 312);
 REEL_SIZE(AttendLogitsArgs<AttendDeferredArgs>, 328);
 REEL_SIZE(AttendSpreadArgs<AttendDeferredArgs>, 448);
+REEL_SIZE(AttendHandingArgs<AttendDeferredArgs>, 352);
+REEL_SIZE(AttendHandingArgs<AttendLogitsArgs<AttendDeferredArgs>>, 368);
 REEL_SIZE(AttendTaggedArgs, 352);
 REEL_SIZE(AttendLogitsArgs<AttendTaggedArgs>, 368);
 REEL_SIZE(AttendFromArgs, 208);

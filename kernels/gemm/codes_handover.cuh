@@ -1,5 +1,6 @@
 // Rows that a product over quantised weights hands over to the next one, of up to 8 rows on Hopper: rounded once by the
-// blocks that make them, not by each block that reads them.
+// blocks that make them, not by each block that reads them. Attention hands its results over so too
+// (attention/hand_codes.cuh).
 //
 // Rows lie as blocks have them in shared memory: [columns/32][n][64 bytes], for each 32 columns four chunks of each row
 // (RowRounder::chunk_of). Of more rows than fit there come first `at_once` rows so, then the others. Columns are a

@@ -195,8 +195,8 @@ type handovers struct{ qkv, attend, output, gateUp, down kernels.Handover }
 // this one rounds. Attention rounds in any type. The first QKV of a pass rounds its own input, and the last attention of
 // a prefill pass hands nothing over, since only sampled rows follow it. Results that are normed before they are added
 // are not the next product's input, so their projection hands nothing over. Kernels of few rows neither take nor leave
-// rounded rows, but for down projections over quantised weights and the QKV after them: their gates round their input
-// themselves, which takes no longer.
+// rounded rows, but for output and down projections over quantised weights and the QKV after them: their gates round
+// their input themselves, which takes no longer.
 func (p *pass) handovers(i int) (h handovers) {
 	m, s := p.model, p.memory
 	if n := m.Config.ranks(); n > 1 && !p.handsParts {
@@ -216,7 +216,7 @@ func (p *pass) handovers(i int) (h handovers) {
 	if last && p.Class == kernels.Prefill {
 		return h
 	}
-	if t := p.Class.HandoverType(output...); t != 0 && !latent {
+	if t := p.Class.HeadsHandoverType(m.Config.At(i).HeadDim, output...); t != 0 && !latent {
 		h.attend = kernels.Handover{Rounded: s.roundedInner, DType: t}
 		h.output.InputIsRounded = true
 	}

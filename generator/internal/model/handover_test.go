@@ -80,6 +80,47 @@ func TestHandoversMatch(t *testing.T) {
 	}
 }
 
+// In a pass of the decode class attention hands its results over to an output projection over quantised weights if its
+// heads have a size for which there are kernels, one with deferred RoPE too, and in a verify pass.
+func TestAttentionHandsOverToQuantisedProjections(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*model.Config)
+		blocks string
+		shape  model.Shape
+		want   kernels.DType
+	}{
+		"decode":          {func(*model.Config) {}, "o_proj", model.Shape{Rows: 8}, kernels.Q8_0},
+		"verify":          {func(*model.Config) {}, "o_proj", model.Shape{Rows: 8, Queries: 4}, kernels.Q8_0},
+		"deferred":        {func(c *model.Config) { c.HeadNorms = true }, "o_proj", model.Shape{Rows: 8}, kernels.Q8_0},
+		"small heads":     {func(c *model.Config) { c.HeadDim = 32 }, "o_proj", model.Shape{Rows: 8}, 0},
+		"other weights":   {func(*model.Config) {}, "q_proj", model.Shape{Rows: 8}, kernels.BF16},
+		"rows of prompts": {func(*model.Config) {}, "o_proj", model.Shape{Rows: 8, Class: kernels.Prefill}, 0},
+	} {
+		c := model.Config{Name: "llama", Vocab: 64, Hidden: 256, Inner: 384, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 64,
+			Context: 64, RMSNormEps: 1e-5, RoPETheta: 10000}
+		test.change(&c)
+		test.shape.Samples = 8
+		h := device.NewHost(device.HostOptions{})
+		var seen int
+		for _, op := range opsOf(t, h, c, zeros{c, test.blocks}, test.shape) {
+			switch o := op.(type) {
+			case kernels.Attend:
+				if seen++; o.Layer == 0 && o.Handover.DType != test.want {
+					t.Errorf("%s: attention hands over type %d, wants %d", name, o.Handover.DType, test.want)
+				}
+			case kernels.Projection:
+				if seen == 1 && o.Name == kernels.OutputProjection && o.Handover.InputIsRounded != (test.want != 0) {
+					t.Errorf("%s: the projection takes rounded rows: %t", name, o.Handover.InputIsRounded)
+				}
+			}
+		}
+		if seen != c.Layers {
+			t.Errorf("%s: %d attentions", name, seen)
+		}
+		h.Close()
+	}
+}
+
 // handedType returns the type in which products over the weights take and leave rows. Those of the decode class over
 // quantised weights have a form of their own, whatever the format.
 func handedType(class kernels.Class, w ...kernels.Weight) kernels.DType {
@@ -176,7 +217,7 @@ func TestRanksHandPartsOverEverywhereOrNowhere(t *testing.T) {
 	} {
 		c := shape
 		test.change(&c)
-		ops := prefillOps(t, c, zeros{c, test.blocks})
+		ops := opsOf(t, newRanks(t, 2), c, zeros{c, test.blocks}, model.Shape{Class: kernels.Prefill, Rows: 8, Samples: 1})
 		got, complete := 0, 0
 		for _, op := range ops {
 			var h kernels.Handover
@@ -204,21 +245,20 @@ func TestRanksHandPartsOverEverywhereOrNowhere(t *testing.T) {
 	}
 }
 
-// prefillOps returns the ops of a prefill pass on two ranks.
-func prefillOps(t *testing.T, c model.Config, w model.Tensors) []device.Op {
+// opsOf returns the ops of a pass.
+func opsOf(t *testing.T, dev device.Device, c model.Config, w model.Tensors, shape model.Shape) []device.Op {
 	t.Helper()
-	dev := newRanks(t, 2)
 	m, err := model.Load(dev, c, w, func(float64) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	memory, err := m.NewStepMemory(dev, model.Geometry{MaxRows: 8, Slots: 1, MaxSamples: 1, Context: 16, PageTokens: 16,
+	memory, err := m.NewStepMemory(dev, model.Geometry{MaxRows: 8, Slots: 1, MaxSamples: 8, Context: 16, PageTokens: 16,
 		Pages: 1, RingSlots: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var l launches
-	if err := m.Forward(&l, memory, model.Shape{Class: kernels.Prefill, Rows: 8, Samples: 1}); err != nil {
+	if err := m.Forward(&l, memory, shape); err != nil {
 		t.Fatal(err)
 	}
 	for _, free := range []func(device.Memory) error{memory.Free, m.Free} {
