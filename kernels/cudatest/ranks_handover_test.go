@@ -76,7 +76,7 @@ func TestCUDARanksHandPartsOver(t *testing.T) {
 	for name, link := range links {
 		t.Run(name, func(t *testing.T) {
 			g := newRanksRig(t, link)
-			for _, rows := range []int{5, 77, 400, 700} { // 700 by whole output tiles
+			for _, rows := range []int{5, 77, 400, 700, 1536} { // from 700 on by whole output tiles
 				r := g.handing(rows, 128*g.n*2, 128*g.n*5)
 				x := g.shared(rows*r.hidden, 4)
 				into := g.shared(rows*r.inner, 4)

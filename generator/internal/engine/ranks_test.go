@@ -125,6 +125,34 @@ func TestRanksGiveTheTokensOfOne(t *testing.T) {
 	}
 }
 
+// Prompts have the tokens of one rank's short steps also in long ones, alone and at once.
+func TestLongStepsOnRanksGiveTheTokensOfShortOnes(t *testing.T) {
+	a := askModel(t, ranksConfig(), seeded(t), 8, 50, 12)
+	chunks := 0
+	for _, q := range a.requests {
+		chunks += (len(q.Tokens) + nano().Chunk - 1) / nano().Chunk
+	}
+	for _, n := range []int{2, 4, 8} {
+		for _, gap := range []time.Duration{0, time.Second} {
+			o := nano()
+			o.LongChunk, o.Gap, o.CacheScope = 4*o.Chunk, gap, ScopeOff
+			b := mustRank(t, a.config, ranksOptions{n: n}, o)
+			b.run()
+			for i, q := range a.requests {
+				a.check(t, i, b.complete(q), true)
+			}
+			if got := int(b.Stats().Steps.Prefill); gap == 0 && got >= chunks {
+				t.Errorf("%d ranks: %d steps of prompts that have %d chunks", n, got, chunks)
+			}
+			a.atOnce(t, b.testEngine)
+			if err := b.finish(); err != nil {
+				t.Error(err)
+			}
+			b.alike()
+		}
+	}
+}
+
 // Every graph gives the bits of the eager run on every rank, and the readiness detector finds no fault.
 func TestReplayEqualsEagerOnEveryRank(t *testing.T) {
 	for _, n := range []int{2, 4, 8} {

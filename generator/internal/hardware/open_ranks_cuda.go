@@ -47,7 +47,7 @@ func openRanks(o config.Options, watches []*gpuMemory) (Hardware, error) {
 		return Hardware{}, errors.Join(err, r.close())
 	}
 	r.slow = all.Capabilities().Ranks.Signals.Inbox == device.PinnedInbox
-	h := Hardware{Device: all, Profile: plan.GPUProfile, Machine: r.describe(),
+	h := Hardware{Device: all, Profile: r.profile(), Machine: r.describe(),
 		OpenReader: func() (Reader, error) { return openReaders(o.Devices(), r.gpus...) }}
 	if bytes, _ := r.taken(); bytes > 0 {
 		h.Taken, h.Overhead = r.taken, bytes+laterOverhead
@@ -61,6 +61,17 @@ func openRanks(o config.Options, watches []*gpuMemory) (Hardware, error) {
 		return total - total/32, err
 	}
 	return h, nil
+}
+
+// profile returns the profile of the GPUs: that of any GPU if they are of several kinds.
+func (r ranks) profile() plan.Profile {
+	first := plan.GPUProfile.On(r.gpus[0].Capability())
+	for _, d := range r.gpus[1:] {
+		if plan.GPUProfile.On(d.Capability()) != first {
+			return plan.GPUProfile
+		}
+	}
+	return first
 }
 
 // close gives the GPUs back.

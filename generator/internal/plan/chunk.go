@@ -18,10 +18,10 @@ func (p Planner) chunk(context, batch int) int {
 }
 
 // longChunk returns the most prompt tokens of a step where one prompt is alone or many come at once: of a dense model
-// in 16 bits that generates, on one device. 0: as many as of other steps. The scheduler divides them by two, so they
-// are those of the profile, or a half of them, and so on, which fill the rounds of the products' kernels.
+// in 16 bits that generates. 0: as many as of other steps. The scheduler divides them by two, so they are those of the
+// profile, or a half of them, and so on, which fill the rounds of the products' kernels.
 func (p Planner) longChunk(context, batch int) int {
-	if p.Config.Embedding != nil || !p.wholeTiles() || p.Config.Ranks > 1 {
+	if p.Config.Embedding != nil || !p.wholeTiles() {
 		return 0
 	}
 	rows := p.Profile.longChunk

@@ -38,6 +38,7 @@ func TestPlanLargeChunk(t *testing.T) {
 		{hopper, model.Config{}, kernels.F16, 416}, {hopper, model.Config{}, kernels.Q4_0, 416},
 		{hopper, model.Config{Embedding: &model.Embedding{}}, kernels.Q4_0, 832},
 		{hopper, model.Config{Embedding: &model.Embedding{}}, kernels.BF16, hopperChunk},
+		{hopper, model.Config{Embedding: &model.Embedding{}, Ranks: 2}, kernels.BF16, hopperChunk},
 		{hopper, model.Config{Experts: &model.Experts{}}, kernels.BF16, 832},
 		{hopper, model.Config{Latent: &model.Latent{}}, kernels.BF16, 416}} {
 		p := Planner{Config: test.c, Profile: test.profile, Formats: map[string]kernels.DType{"a": kernels.BF16, "b": test.format}}
@@ -48,7 +49,7 @@ func TestPlanLargeChunk(t *testing.T) {
 }
 
 // A prompt that is alone has steps of more rows on Hopper, in a dense model in 16 bits that generates, if a prompt of the
-// context has so many tokens. No graph of them is captured at start.
+// context has so many tokens; on several GPUs as on one. No graph of them is captured at start.
 func TestPlanLongChunk(t *testing.T) {
 	hopper := GPUProfile.On(9, 0)
 	for _, test := range []struct {
@@ -60,7 +61,14 @@ func TestPlanLongChunk(t *testing.T) {
 	}{{hopper, model.Config{}, kernels.BF16, 4096, hopperChunk}, {hopper, model.Config{}, kernels.F16, 1537, hopperChunk},
 		{hopper, model.Config{}, kernels.F16, 1536, hopperChunk / 2}, {hopper, model.Config{}, kernels.F16, 768, 0},
 		{hopper, model.Config{}, kernels.Q4_0, 4096, 0}, {GPUProfile.On(8, 9), model.Config{}, kernels.BF16, 4096, 0},
-		{HostProfile, model.Config{}, kernels.BF16, 4096, 0}, {hopper, model.Config{Ranks: 2}, kernels.BF16, 4096, 0},
+		{HostProfile, model.Config{}, kernels.BF16, 4096, 0},
+		{HostProfile, model.Config{Ranks: 2}, kernels.BF16, 4096, 0},
+		{hopper, model.Config{Ranks: 2}, kernels.BF16, 4096, hopperChunk},
+		{hopper, model.Config{Ranks: 8}, kernels.F16, 1536, hopperChunk / 2},
+		{GPUProfile, model.Config{Ranks: 2}, kernels.BF16, 4096, 0},
+		{hopper, model.Config{Ranks: 2}, kernels.Q4_0, 4096, 0},
+		{hopper, model.Config{Ranks: 2, Experts: &model.Experts{}}, kernels.BF16, 4096, 0},
+		{hopper, model.Config{Ranks: 2, Latent: &model.Latent{}}, kernels.BF16, 4096, 0},
 		{hopper, model.Config{Experts: &model.Experts{}}, kernels.BF16, 4096, 0},
 		{hopper, model.Config{Latent: &model.Latent{}}, kernels.BF16, 4096, 0},
 		{hopper, model.Config{Embedding: &model.Embedding{}}, kernels.BF16, 4096, 0}} {
@@ -79,11 +87,12 @@ func TestPlanLongChunk(t *testing.T) {
 // Memory for long steps is counted, and left out where it costs too many pages or those of the longest sequence.
 func TestPlanAffordsLongSteps(t *testing.T) {
 	for _, test := range []struct {
-		context              int
+		context, ranks       int
 		least, most, between int64
-	}{{4096, 15 << 30, 40 << 30, 1 << 30}, {16384, 22 << 30, 26 << 30, 128 << 20}} {
+	}{{4096, 0, 15 << 30, 40 << 30, 1 << 30}, {16384, 0, 22 << 30, 26 << 30, 128 << 20},
+		{4096, 2, 8 << 30, 40 << 30, 1 << 30}, {16384, 2, 10 << 30, 16 << 30, 128 << 20}} {
 		c := model.Config{Layers: 32, Hidden: 4096, Inner: 11008, Heads: 32, KVHeads: 32, HeadDim: 128, Vocab: 32000,
-			Context: test.context}
+			Context: test.context, Ranks: test.ranks}
 		p := Planner{Config: c, Profile: GPUProfile.On(9, 0), Options: config.Options{MaxBatch: 8, MaxGraphs: 100}}
 		short := p
 		short.Profile.longChunk = 0
@@ -105,7 +114,7 @@ func TestPlanAffordsLongSteps(t *testing.T) {
 			}
 		}
 		if !seen[0] || !seen[hopperChunk] || len(seen) != 2 {
-			t.Errorf("a context of %d: long steps of %v tokens", test.context, seen)
+			t.Errorf("a context of %d on %d GPUs: long steps of %v tokens", test.context, test.ranks, seen)
 		}
 	}
 }

@@ -44,6 +44,31 @@ func TestPlanOfSimulatedGPUs(t *testing.T) {
 	}
 }
 
+// Memory for long steps is planned on each GPU: what one GPU has, and the rank's parts with the rows that exchanges
+// fill.
+func TestPlanCountsLongStepsOfSeveralGPUs(t *testing.T) {
+	const context, batch = 8192, 4
+	takes := func(ranks int) int64 {
+		p := Planner{Config: shared, Profile: GPUProfile.On(9, 0)}
+		p.Config.Ranks = ranks
+		if long := p.longChunk(context, batch); long != hopperChunk {
+			t.Errorf("%d GPUs: long steps of %d rows", ranks, long)
+		}
+		long := p.stepMemory(context, batch).taken()
+		p.Profile.longChunk = 0
+		return long - p.stepMemory(context, batch).taken()
+	}
+	one, c, rows := takes(0), shared, int64(hopperChunk-GPUProfile.chunk)
+	for _, n := range []int{2, 4, 8} {
+		parts := rows * 4 * int64((c.Heads*c.HeadDim+c.Inner+c.Hidden)/n+2*c.Hidden) // results, and those of all ranks
+		queries := rows * 4 * int64(c.Heads*c.HeadDim) * int64(n-1) / int64(n)       // of other ranks' heads
+		const blocks = 16 << 20                                                      // of buffers that are rounded up
+		if got, want := takes(n), one+parts-queries; got < want-blocks || got > want+blocks {
+			t.Errorf("%d GPUs: long steps take %s on each, wants %s", n, Size(got), Size(want))
+		}
+	}
+}
+
 // The graphs of several GPUs have the nodes of their exchanges: four in a layer, and two more.
 func TestGraphsOfSeveralGPUsHaveExchanges(t *testing.T) {
 	bytes := func(ranks int) (n int, bytes int64) {
