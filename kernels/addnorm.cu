@@ -12,10 +12,11 @@ struct AddNormArgs {
 	const int32_t *rows; // [T], or null; -1: the row is left as it is
 	float *x;            // in and out: [T][cols]
 	int32_t cols;
-	float eps;
+	float eps, scale;
+	int32_t stores;      // x holds nothing before
 };
 
-// addnorm: X[t] += rmsnorm(branch[t]). A block is a row. The order of its sum depends on cols alone. The norm is loaded
+// addnorm: X[t] = scale (X[t] + rmsnorm(branch[t])). A block is a row. The order of its sum depends on cols alone. The norm is loaded
 // before the wait, and all else of a row in one go after it.
 extern "C" __global__ void __launch_bounds__(ADD_NORM_THREADS) reel_addnorm(const __grid_constant__ AddNormArgs a) {
 	const int quads = a.cols / 4;
@@ -33,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(ADD_NORM_THREADS) reel_addnorm(cons
 	for (int n = 0; n < ADD_NORM_QUADS; n++) {
 		const int i = threadIdx.x + n * ADD_NORM_THREADS;
 		v[n] = i < quads ? branch[i] : float4{0, 0, 0, 0};
-		if (i < quads) old[n] = x[i];
+		if (i < quads) old[n] = a.stores ? float4{0, 0, 0, 0} : x[i];
 	}
 #pragma unroll
 	for (int n = 0; n < ADD_NORM_QUADS; n++) squares += sum_of_squares(v[n]);
@@ -42,11 +43,11 @@ extern "C" __global__ void __launch_bounds__(ADD_NORM_THREADS) reel_addnorm(cons
 	const float by = rsqrtf(block_sum<ADD_NORM_THREADS>(squares) / a.cols + a.eps);
 	const auto sum = [&](const float4 &before, const float4 &u, const float4 &g) -> float4 {
 		const float4 y = product(scaled(u, by), g);
-		return {before.x + y.x, before.y + y.y, before.z + y.z, before.w + y.w};
+		return scaled({before.x + y.x, before.y + y.y, before.z + y.z, before.w + y.w}, a.scale);
 	};
 #pragma unroll
 	for (int n = 0; n < ADD_NORM_QUADS; n++)
 		if (const int i = threadIdx.x + n * ADD_NORM_THREADS; i < quads) x[i] = sum(old[n], v[n], weight[n]);
 	for (int i = threadIdx.x + ADD_NORM_QUADS * ADD_NORM_THREADS; i < quads; i += ADD_NORM_THREADS)
-		x[i] = sum(x[i], branch[i], norm[i]);
+		x[i] = sum(a.stores ? float4{0, 0, 0, 0} : x[i], branch[i], norm[i]);
 }

@@ -121,6 +121,15 @@ type qkPostArgs struct {
 	t, heads, kvHeads, dim, pages                         int32
 	layer, layers, pageTokens, kvType                     int32
 	eps                                                   float32
+	valueNorms                                            int32
+}
+
+// perLayerGateArgs mirrors PerLayerGateArgs of per_layer.cu.
+type perLayerGateArgs struct {
+	x, inputs, rows      uint64
+	pitch                int64
+	cols                 int32
+	scale, linear, cubic float32
 }
 
 // attendArgs mirrors AttendArgs of attention/softmax.cuh.
@@ -166,6 +175,9 @@ type attendLatentArgs struct {
 	logits                         attendLogits
 	scale                          float32
 	rows, stages, shareMerge       int32
+	group, earliest                int32
+	valuesStart                    int64
+	together, _                    int32
 }
 
 // latentArgs mirrors LatentArgs of latent.cu.
@@ -244,7 +256,8 @@ type softcapArgs struct {
 type addNormArgs struct {
 	branch, norm, rows, x uint64
 	cols                  int32
-	eps                   float32
+	eps, scale            float32
+	stores                int32
 }
 
 // widthNormsArgs mirrors WidthNormsArgs of widthnorms.cu.

@@ -13,6 +13,7 @@ type routeArgs struct {
 	normalise, byScore                  int32
 	scale, eps                          float32
 	count, expert, place, row           uint64
+	scales                              uint64
 }
 
 // groupArgs mirrors GroupArgs of group.cu.
@@ -34,7 +35,8 @@ type expertGateUpArgs struct {
 	out                        uint64
 	chosen                     chosenArgs
 	linear, limit              float32
-	inner, _                   int32
+	inner                      int32
+	cubic                      float32
 }
 
 // expertDownArgs mirrors ExpertDownArgs of experts.cu.
@@ -86,6 +88,8 @@ type groupedGateUpArgs struct {
 	rounded, out               uint64
 	linear, limit              float32
 	inner, slots               int32
+	cubic                      float32
+	_                          int32
 }
 
 // groupedDownArgs mirrors GroupedDownArgs of experts_prefill.cu.

@@ -25,6 +25,7 @@ var arguments = []argument{
 	{cpp: "AcceptArgs", mirror: acceptArgs{}, rename: "t:T"},
 	{cpp: "Activations", mirror: activations{}},
 	{cpp: "AddNormArgs", mirror: addNormArgs{}},
+	{cpp: "PerLayerGateArgs", mirror: perLayerGateArgs{}},
 	{cpp: "Ahead", mirror: aheadArgs{}},
 	{cpp: "AttendArgs", mirror: attendArgs{}, rename: "t:T"},
 	{cpp: "AttendHandingArgs<AttendArgs>", mirror: attendHandingArgs[attendArgs]{}},

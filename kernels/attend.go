@@ -118,6 +118,13 @@ func attendSplitOf(headDim int) int {
 	return attendSplit
 }
 
+// narrowHeads is the largest head of attention's kernels but those of latents.
+const narrowHeads = 256
+
+// WideHeads reports whether heads are so wide that attention over latents computes them on a GPU, with the values beside
+// the keys. It takes and leaves rows of float32, and has no deferred RoPE.
+func WideHeads(headDim int) bool { return headDim > narrowHeads }
+
 func splitsOf(context, split int) int { return (context + split - 1) / split }
 
 // prefillSplits returns the number of splits of context positions in prefill.
@@ -131,8 +138,11 @@ func prefillSplits(context int) int {
 // AttendWorkspaceBytes returns the size of Attend.Workspace for steps of at most rows rows:
 // arrival counters uint32 [AttendSplitRows][heads], 16 bytes for one of all rows, then split partials float32
 // [rows, at most AttendSplitRows][heads][splits][headDim+2], of 128 positions or of 64. Prefill has fewer
-// splits, so that the same memory serves more rows.
+// splits, so that the same memory serves more rows. Of wide heads it is [LatentWorkspaceBytes].
 func AttendWorkspaceBytes(rows, heads, headDim, context int) int64 {
+	if WideHeads(headDim) {
+		return LatentWorkspaceBytes(rows, heads, headDim, context)
+	}
 	return workspaceBytes(rows, heads, splitsOf(context, attendSplitOf(headDim)), headDim)
 }
 

@@ -11,8 +11,11 @@ import (
 
 // HeadsHandoverType returns the type in which attention of a class hands its results over to a product over the weights,
 // or 0 if it does not: [Class.HandoverType], or in the decode class a quantised format, for the form that those products
-// hand over. dim is the head size.
+// hand over. dim is the head size; attention of wide heads hands nothing over.
 func (c Class) HeadsHandoverType(dim int, weights ...Weight) DType {
+	if WideHeads(dim) {
+		return 0
+	}
 	if c == Decode && allQuantised(weights) && canHandHeads(dim) {
 		return weights[0].DType
 	}

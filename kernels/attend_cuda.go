@@ -96,6 +96,9 @@ func (o Attend) launch(q *cuda.Queue) error {
 	if o.KV.Values > 0 {
 		return o.latent(q)
 	}
+	if WideHeads(o.KV.HeadDim) {
+		return o.wide(q)
+	}
 	if err := o.checkCUDA(); err != nil {
 		return err
 	}
@@ -204,6 +207,7 @@ func (o Attend) groupRows() int { return max(1, o.Queries) }
 // tiles share the splits of their rows. splits is how many the context has.
 func (o Attend) args(q *cuda.Queue, window, join, splits int) attendArgs {
 	workspace, afterQKV := q.Address(o.Workspace), int32(0)
+	layer, layers := o.KV.units(o.Layer)
 	if o.AfterQKV {
 		afterQKV = 1
 	}
@@ -211,7 +215,7 @@ func (o Attend) args(q *cuda.Queue, window, join, splits int) attendArgs {
 		q: q.Address(o.Q), pool: q.Address(o.KV.Data), out: q.Address(o.Out),
 		arrived: workspace, partial: workspace + uint64(attendCounterBytes(o.Heads)),
 		slot: q.Address(o.Rows.Slot), position: q.Address(o.Rows.Position), blockTable: q.Address(o.Slots.BlockTable),
-		t: int32(o.T), layer: int32(o.Layer), layers: int32(o.KV.Layers),
+		t: int32(o.T), layer: int32(layer), layers: int32(layers),
 		heads: int32(o.Heads), kvHeads: int32(o.KV.Heads), group: int32(o.Heads / o.KV.Heads), dim: int32(o.KV.HeadDim),
 		pages: int32(o.Slots.Pages), pageShift: int32(bits.TrailingZeros(uint(o.KV.PageTokens))),
 		splits: int32(splits), scale: o.Scale * float32(math.Log2E),
@@ -275,8 +279,9 @@ func (o Attend) checkCUDA() error {
 		return fmt.Errorf("%w: attention on a GPU over pages of %d tokens, %d heads over %d of size %d, KV type %d",
 			device.ErrBadShape, page, o.Heads, o.KV.Heads, d, o.KV.DType)
 	}
-	if o.KV.All > 0 {
-		return fmt.Errorf("%w: attention on a GPU in pages whose layers differ", device.ErrBadShape)
+	if !o.KV.hasUnits(o.Layer) {
+		return fmt.Errorf("%w: attention on a GPU at %d of %d elements of a page, which are no multiples of a layer's",
+			device.ErrBadShape, o.KV.start(o.Layer), o.KV.token())
 	}
 	if o.hasLogits() && o.First > 0 {
 		return fmt.Errorf("%w: attention on a GPU from position %d on with a softcap or sinks", device.ErrBadShape, o.First)

@@ -5,7 +5,8 @@
 
 // Latent attention: out[t][h] = Σ_j softmax_j(q[t][h]·c_j·scale)·v_j over the positions j of row t's sequence up to its
 // own, or the last `visible` of them. A row c_j of the pool is a key for all heads, and its first elements are the
-// value v_j. All classes have this kernel, and so one order of sums.
+// value v_j. All classes have this kernel, and so one order of sums. Where keys and values are APART, a row is a key of one
+// KV head, of up to WIDE_DIM elements, and its value is as wide.
 // A row's positions are cut into splits: of SHORT_SPLIT up to LATENT_SHORT positions, then of LONG_SPLIT. A split is one
 // or more blocks of LATENT_KEYS, which shared memory holds. latentSplits of attend.go mirrors these.
 constexpr int LATENT_SHORT = 4096, SHORT_SPLIT = 64, LONG_SPLIT = 128;
@@ -14,10 +15,8 @@ constexpr int LATENT_KEYS = 64;
 #endif
 constexpr int LATENT_WARPS = 8, LATENT_ENTRIES = 16; // entries: query heads of a block of threads
 constexpr int ATTEND_LATENT_THREADS = 32 * LATENT_WARPS;
-constexpr int LATENT_PITCH = LATENT_DIM + 8;         // elements from row to row in shared memory, against bank conflicts
 constexpr int LATENT_PAIRS = LATENT_VALUES / 16 / LATENT_WARPS; // of a warp: pairs of eight elements of the result
 constexpr int LATENT_SLICES = 4;                                // of a key: its elements are cut for as many warps
-constexpr int LATENT_STEPS = LATENT_DIM / 16 / LATENT_SLICES;   // of 16 elements, of a slice
 constexpr int WEIGHTS_PITCH = LATENT_KEYS + 8, SCORES_PITCH = LATENT_KEYS + 8;
 constexpr int LATENT_EACH = LATENT_KEYS / 16; // positions whose weights a thread computes
 
@@ -31,7 +30,8 @@ __device__ __forceinline__ int latent_split_begin(int split) {
 }
 
 // A merge takes up to LATENT_MERGED splits at a time, and up to a unit of four elements for each thread.
-constexpr int LATENT_MERGED = 64, MERGE_UNITS = 2304;
+constexpr int LATENT_MERGED = 64;
+constexpr int WIDE_DIM = LATENT_VALUES;
 
 // LatentFactors are the factors of the sums before a split, and of its own, and its sum of weights.
 struct LatentFactors {
@@ -39,9 +39,12 @@ struct LatentFactors {
 };
 
 // LatentShared is the dynamic shared memory of a block. The merge uses that of keys for sums.
-struct LatentShared {
+template <bool APART> struct LatentShared {
+	static constexpr int DIM = APART ? WIDE_DIM : LATENT_DIM; // at most
+	static constexpr int PITCH = DIM + 8; // elements from row to row in shared memory, against bank conflicts
+	static constexpr int MERGE_UNITS = APART ? 2048 : 2304;
 	union {
-		uint16_t q[LATENT_ENTRIES][LATENT_PITCH]; // until they are in registers
+		uint16_t q[LATENT_ENTRIES][PITCH]; // until they are in registers
 		float scores[LATENT_SLICES][LATENT_ENTRIES][SCORES_PITCH];
 		LatentFactors merge;
 	};
@@ -49,28 +52,51 @@ struct LatentShared {
 	// Of an entry: the factor of a split's sums before a block, its largest score and its sum of weights.
 	float factor[LATENT_ENTRIES], most[LATENT_ENTRIES], weight[LATENT_ENTRIES];
 	union {
-		uint16_t keys[1][LATENT_KEYS][LATENT_PITCH]; // [stages]
+		uint16_t keys[1][LATENT_KEYS][PITCH]; // [stages]; the last one has values, where they are apart
 		float4 sums[2][MERGE_UNITS];
 	};
 };
 
-// LatentAttend is a block of threads: one row, and up to LATENT_ENTRIES query heads from `head` on. Of results a lane
-// has entries lane/4 and lane/4+8; a warp has LATENT_PAIRS pairs of eight elements, and of each the elements 2(lane%4)
+// LatentAttend is a block of threads: one row, and up to LATENT_ENTRIES query heads from `head` on; or `count` rows of one
+// sequence, one after another in the entries, and all query heads of a KV head. Of results a lane has entries lane/4 and lane/4+8; a warp has LATENT_PAIRS pairs of eight elements, and of each the elements 2(lane%4)
 // and the next one of both. Of weights a thread has LATENT_EACH positions of entry threadIdx.x/16.
-struct LatentAttend {
+template <bool APART> struct LatentAttend {
+	using Shared = LatentShared<APART>;
+	static constexpr int PITCH = Shared::PITCH, MERGE_UNITS = Shared::MERGE_UNITS;
+	static constexpr int STEPS = Shared::DIM / 16 / LATENT_SLICES; // of 16 elements, of a slice
+
 	const AttendLatentArgs &a;
-	LatentShared &s;
-	const int row, head, slot, last, first; // first to last: positions that the row sees
+	Shared &s;
+	const int row, count, kvHead, head, end; // query heads head to end
+	const int slot, last, first;             // first to last: positions that the rows see
+	int entryLast, entryFirst;               // those that the thread's entry of weights sees
 	const int fresh;                        // the first position whose key may not be written when the kernel begins
-	uint32_t q[LATENT_STEPS][4];            // of the warp's slice, as A operand of mma
+	uint32_t q[STEPS][4];                   // of the warp's slice, as A operand of mma
 	float o[LATENT_PAIRS][8];               // sums of a split
 	float most, weight;                     // of a split and the thread's entry of weights
 	float all[LATENT_PAIRS][8];             // sums of the splits before
 	float allMost[2], allWeight[2];
 
-	__device__ __forceinline__ LatentAttend(const AttendLatentArgs &a, LatentShared &s)
-		: a(a), s(s), row(blockIdx.x), head(blockIdx.y * LATENT_ENTRIES), slot(__ldcg(a.slot + row)),
-		  last(__ldcg(a.position + row)), first(max(0, last + 1 - a.visible)), fresh(fresh_from()) {}
+	__device__ __forceinline__ LatentAttend(const AttendLatentArgs &a, Shared &s, int row, int count)
+		: a(a), s(s), row(row), count(APART ? count : 1), kvHead(APART ? blockIdx.y / blocks(a) : 0),
+		  head(kvHead * a.group + (APART ? blockIdx.y % blocks(a) : blockIdx.y) * LATENT_ENTRIES),
+		  end(APART ? (kvHead + 1) * a.group : a.heads), slot(__ldcg(a.slot + row)),
+		  last(__ldcg(a.position + row + this->count - 1)),
+		  first(first_of(this->count > 1 ? __ldcg(a.position + row) : last)), fresh(fresh_from()) {
+		entryLast = last, entryFirst = first;
+		if (this->count == 1) return;
+		entryLast = __ldcg(a.position + row + entry_of(threadIdx.x / 16) / a.group);
+		entryFirst = first_of(entryLast);
+	}
+	__device__ __forceinline__ int first_of(int position) const {
+		return max(APART ? a.earliest : 0, position + 1 - a.visible);
+	}
+	// entry_of returns an entry, or the last one for what is none, where rows are together.
+	__device__ __forceinline__ int entry_of(int entry) const { return min(entry, count * a.group - 1); }
+	// blocks returns those of a KV head's query heads.
+	static __device__ __forceinline__ int blocks(const AttendLatentArgs &a) {
+		return (a.group + LATENT_ENTRIES - 1) / LATENT_ENTRIES;
+	}
 
 	// fresh_from returns the position of the first row of those that are alone, unless this row pads them.
 	__device__ __forceinline__ int fresh_from() const {
@@ -84,8 +110,12 @@ struct LatentAttend {
 	static __device__ __forceinline__ int slice() { return warp() % LATENT_SLICES; }
 	// entry_head returns the query head of one of the lane's two entries, or -1 for none.
 	__device__ __forceinline__ int entry_head(int half) const {
-		const int h = head + lane() / 4 + 8 * half;
-		return h < a.heads ? h : -1;
+		const int entry = lane() / 4 + 8 * half, h = head + entry;
+		if (count > 1) return entry < count * a.group ? head + entry % a.group : -1;
+		return h < end ? h : -1;
+	}
+	__device__ __forceinline__ int entry_row(int half) const {
+		return count > 1 ? row + (lane() / 4 + 8 * half) / a.group : row;
 	}
 	__device__ __forceinline__ int column(int pair) const { return 16 * (warp() * LATENT_PAIRS + pair); }
 	// step returns the first element of a step of the warp's slice, or dim past its end.
@@ -96,17 +126,19 @@ struct LatentAttend {
 
 	__device__ __forceinline__ void load_queries() {
 		const int entry = threadIdx.x / 16, by = threadIdx.x % 16;
-		const float4 *from = (const float4 *)(a.q + ((size_t)row * a.heads + min(head + entry, a.heads - 1)) * a.dim);
-		float4 x[LATENT_DIM / 64];
+		const int of = count > 1 ? row + entry_of(entry) / a.group : row;
+		const int h = count > 1 ? head + entry_of(entry) % a.group : min(head + entry, end - 1);
+		const float4 *from = (const float4 *)(a.q + ((size_t)of * a.heads + h) * a.dim);
+		float4 x[Shared::DIM / 64];
 #pragma unroll
-		for (int i = 0; i < LATENT_DIM / 64; i++) x[i] = __ldcg(from + min(by + 16 * i, a.dim / 4 - 1));
+		for (int i = 0; i < Shared::DIM / 64; i++) x[i] = __ldcg(from + min(by + 16 * i, a.dim / 4 - 1));
 #pragma unroll
-		for (int i = 0; i < LATENT_DIM / 64; i++)
+		for (int i = 0; i < Shared::DIM / 64; i++)
 			if (by + 16 * i < a.dim / 4)
 				*(uint2 *)&s.q[entry][4 * (by + 16 * i)] = {attend_pack(x[i].x, x[i].y), attend_pack(x[i].z, x[i].w)};
 		__syncthreads();
 #pragma unroll
-		for (int k = 0; k < LATENT_STEPS; k++) {
+		for (int k = 0; k < STEPS; k++) {
 			const int at = min(step(k), a.dim - 16);
 			const uint4 v = ldmatrix(shared_address(&s.q[lane() % 16][at + lane() / 16 * 8]));
 			q[k][0] = v.x, q[k][1] = v.y, q[k][2] = v.z, q[k][3] = v.w;
@@ -115,8 +147,9 @@ struct LatentAttend {
 	}
 
 	// copy_keys begins to copy the positions from `from` on: those before `fresh`, those from there on, or both. Those
-	// that the row does not see are zeros: the pool may hold NaN there, and 0·NaN is NaN.
-	__device__ __forceinline__ void copy_keys(int stage, int from, bool older, bool newer) {
+	// that the row does not see are zeros: the pool may hold NaN there, and 0·NaN is NaN. start: where they begin in
+	// the layer, in bytes.
+	__device__ __forceinline__ void copy_keys(int stage, int from, bool older, bool newer, int64_t start = 0) {
 		const int chunks = a.dim / 8, mask = (1 << a.pageShift) - 1;
 		const int32_t *table = a.blockTable + (size_t)slot * a.pages;
 		const int by = threadIdx.x % 8;
@@ -124,8 +157,8 @@ struct LatentAttend {
 #pragma unroll
 		for (int i = 0; i < LATENT_KEYS * 8 / ATTEND_LATENT_THREADS; i++) {
 			const int p = min(max(from + (int)threadIdx.x / 8 + i * ATTEND_LATENT_THREADS / 8, first), last);
-			source[i] = a.pool + __ldcg(table + (p >> a.pageShift)) * a.pageBytes + a.layerStart +
-				(uint32_t)(p & mask) * a.dim * 2;
+			source[i] = a.pool + __ldcg(table + (p >> a.pageShift)) * a.pageBytes + a.layerStart + start +
+				(uint32_t)((kvHead << a.pageShift) + (p & mask)) * a.dim * 2;
 		}
 #pragma unroll
 		for (int i = 0; i < LATENT_KEYS * 8 / ATTEND_LATENT_THREADS; i++) {
@@ -138,6 +171,10 @@ struct LatentAttend {
 		}
 	}
 
+	__device__ __forceinline__ void copy_values(int from, bool older, bool newer) {
+		copy_keys(a.stages - 1, from, older, newer, a.valuesStart);
+	}
+
 	// scores computes those of the warp's half of the positions, over its slice of elements.
 	__device__ __forceinline__ void scores(int stage) {
 		constexpr int POSITIONS = LATENT_KEYS / (LATENT_WARPS / LATENT_SLICES);
@@ -146,11 +183,11 @@ struct LatentAttend {
 		const uint32_t keys =
 			shared_address(&s.keys[stage][from + lane() % 8 + lane() / 16 * 8][lane() / 8 % 2 * 8]);
 #pragma unroll
-		for (int k = 0; k < LATENT_STEPS; k++) {
+		for (int k = 0; k < STEPS; k++) {
 			if (step(k) >= a.dim) break;
 #pragma unroll
 			for (int i = 0; i < POSITIONS / 8; i += 2) {
-				const uint4 b = ldmatrix(keys + 2 * (step(k) + 8 * i * LATENT_PITCH));
+				const uint4 b = ldmatrix(keys + 2 * (step(k) + 8 * i * PITCH));
 				mma_bf16(x[i], q[k][0], q[k][1], q[k][2], q[k][3], b.x, b.y);
 				mma_bf16(x[i + 1], q[k][0], q[k][1], q[k][2], q[k][3], b.z, b.w);
 			}
@@ -174,13 +211,16 @@ struct LatentAttend {
 #pragma unroll
 			for (int slice = 1; slice < LATENT_SLICES; slice++) x[i] = __fadd_rn(x[i], s.scores[slice][entry][at + i]);
 			const int p = from + at + i;
-			x[i] = p >= first && p <= last ? a.logits.score(x[i], a.scale) : -INFINITY;
+			x[i] = p >= entryFirst && p <= entryLast ? a.logits.score(x[i], a.scale) : -INFINITY;
 			high = fmaxf(high, x[i]);
 		}
 #pragma unroll
 		for (int apart = 8; apart > 0; apart /= 2) high = fmaxf(high, __shfl_xor_sync(~0u, high, apart));
-		const float top = fmaxf(most, high); // the block has a position that the row sees
-		const float factor = exp2_approx(__fsub_rn(most, top));
+		// A single row sees a position of the block. One of several may see none of it, and of those before.
+		float top = fmaxf(most, high);
+		const float newMost = top;
+		if (APART && top == -INFINITY) top = 0;
+		const float factor = APART && newMost == -INFINITY ? 1 : exp2_approx(__fsub_rn(most, top));
 		float sum = 0;
 #pragma unroll
 		for (int i = 0; i < LATENT_EACH; i += 2) {
@@ -191,7 +231,7 @@ struct LatentAttend {
 		}
 #pragma unroll
 		for (int apart = 8; apart > 0; apart /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, apart));
-		most = top, weight = __fmaf_rn(weight, factor, sum);
+		most = newMost, weight = __fmaf_rn(weight, factor, sum);
 		if (threadIdx.x % 16 == 0) s.factor[entry] = factor, s.most[entry] = most, s.weight[entry] = weight;
 	}
 
@@ -237,6 +277,10 @@ struct LatentAttend {
 		for (int half = 0; half < 2; half++) {
 			const float m = s.most[lane() / 4 + 8 * half], w = s.weight[lane() / 4 + 8 * half];
 			AttendSum total = {0, allMost[half], allWeight[half]};
+			if (APART && m == -INFINITY) { // a split of which the row sees nothing
+				mine[half] = 1, its[half] = 0;
+				continue;
+			}
 			total.factors(m, mine[half], its[half]);
 			total.add(0, m, w);
 			allMost[half] = total.most, allWeight[half] = total.weight;
@@ -265,34 +309,53 @@ struct LatentAttend {
 			*(float2 *)(a.partial + place(entry_head(half), split) * a.values + at) = {x[0], x[1]};
 		});
 		const int entry = threadIdx.x;
-		if (entry < LATENT_ENTRIES && head + entry < a.heads)
+		if (entry < LATENT_ENTRIES && head + entry < end)
 			*state(head + entry, split) = {s.most[entry], s.weight[entry]};
 	}
 	__device__ __forceinline__ void write() {
 		each(all, [&](float *x, int half, int at) {
 			const float by = __frcp_rn(allWeight[half]);
-			*(float2 *)(a.out + ((size_t)row * a.heads + entry_head(half)) * a.values + at) = {
+			*(float2 *)(a.out + ((size_t)entry_row(half) * a.heads + entry_head(half)) * a.values + at) = {
 				__fmul_rn(x[0], by), __fmul_rn(x[1], by)};
 		});
+	}
+
+	// copy_first begins to copy the first block of keys, and of values where there is room for them.
+	__device__ __forceinline__ void copy_first(int from) {
+		const bool early = a.rows != 0, values = APART && a.stages > 1;
+		copy_keys(0, from, true, !early);
+		if (values && early) copy_values(from, true, false);
+		if (early) {
+			pdl_wait();
+			copy_keys(0, from, false, true);
+		}
+		cp_async_commit();
+		if (!APART) return;
+		if (values) copy_values(from, !early, true);
+		cp_async_commit();
 	}
 
 	// compute computes every `sharing`-th split from `split` on; the first block of keys was copied before.
 	__device__ __forceinline__ void compute(int split, int splits, int sharing) {
 		int from = max(latent_split_begin(split), first / LATENT_KEYS * LATENT_KEYS);
 		bool begins = true;
-		for (int stage = 0; split < splits; stage = a.stages > 1 ? stage ^ 1 : 0) {
+		for (int stage = 0; split < splits; stage = !APART && a.stages > 1 ? stage ^ 1 : 0) {
 			const bool ends = from + LATENT_KEYS > last || from + LATENT_KEYS >= latent_split_begin(split + 1);
 			const int next = ends ? latent_split_begin(split + sharing) : from + LATENT_KEYS;
 			const bool more = !ends || split + sharing < splits;
-			cp_async_wait<0>();
-			__syncthreads(); // keys are complete, and what comes next overwrites what all have read
-			if (more && a.stages > 1) copy_keys(stage ^ 1, next, true, true);
-			cp_async_commit();
-			scores(stage);
-			__syncthreads();
-			weigh(from);
-			__syncthreads();
-			add_values(stage, begins);
+			if (APART) {
+				step_apart(from, next, more, begins);
+			} else {
+				cp_async_wait<0>();
+				__syncthreads(); // keys are complete, and what comes next overwrites what all have read
+				if (more && a.stages > 1) copy_keys(stage ^ 1, next, true, true);
+				cp_async_commit();
+				scores(stage);
+				__syncthreads();
+				weigh(from);
+				__syncthreads();
+				add_values(stage, begins);
+			}
 			if (ends) {
 				if (sharing > 1)
 					store_partial(split);
@@ -300,13 +363,42 @@ struct LatentAttend {
 					add();
 				split += sharing, most = -INFINITY, weight = 0;
 			}
-			if (more && a.stages == 1) {
+			if (!APART && more && a.stages == 1) {
 				__syncthreads(); // keys are read
 				copy_keys(0, next, true, true);
 				cp_async_commit();
 			}
 			begins = ends, from = next;
 		}
+	}
+
+	// step_apart computes a block whose keys are on their way, and then, with room for both, its values. The next block's
+	// keys come while values are added, and its values while it has scores; without room each waits for the other one.
+	__device__ __forceinline__ void step_apart(int from, int next, bool more, bool begins) {
+		const bool both = a.stages > 1;
+		cp_async_wait<1>();
+		if (!both) cp_async_wait<0>();
+		__syncthreads(); // keys are complete
+		scores(0);
+		__syncthreads(); // they are read
+		if (!both)
+			copy_values(from, true, true);
+		else if (more)
+			copy_keys(0, next, true, true);
+		cp_async_commit();
+		weigh(from);
+		if (both)
+			cp_async_wait<1>();
+		else
+			cp_async_wait<0>();
+		__syncthreads(); // values are complete, and weights
+		add_values(a.stages - 1, begins);
+		__syncthreads(); // they are read
+		if (more && both)
+			copy_values(next, true, true);
+		else if (more)
+			copy_keys(0, next, true, true);
+		cp_async_commit();
 	}
 
 	// Merge: the sums of units of four elements, of all heads of the block one after another.
@@ -341,10 +433,10 @@ struct LatentAttend {
 
 	// merge adds the splits of part `part` of `parts` of the block's elements.
 	__device__ __forceinline__ void merge(int first, int splits, int part, int parts) {
-		const int each = a.values / 4, heads = min(LATENT_ENTRIES, a.heads - head);
-		const int all = heads * each, end = all * (part + 1) / parts;
-		for (int unit = all * part / parts; unit < end; unit += ATTEND_LATENT_THREADS)
-			merge_units(unit, min(ATTEND_LATENT_THREADS, end - unit), first, splits);
+		const int each = a.values / 4, heads = min(LATENT_ENTRIES, end - head);
+		const int all = heads * each, past = all * (part + 1) / parts;
+		for (int unit = all * part / parts; unit < past; unit += ATTEND_LATENT_THREADS)
+			merge_units(unit, min(ATTEND_LATENT_THREADS, past - unit), first, splits);
 	}
 	__device__ __forceinline__ void merge_units(int unit, int units, int first, int splits) {
 		const int each = a.values / 4, once = min(LATENT_MERGED, MERGE_UNITS / units);
@@ -356,7 +448,7 @@ struct LatentAttend {
 #pragma unroll
 		for (int i = 0; i < LATENT_ENTRIES / LATENT_WARPS; i++) {
 			const int of = head + begins + i * LATENT_WARPS;
-			top[i] = before(of < a.heads ? of : -1).most;
+			top[i] = before(of < end ? of : -1).most;
 		}
 		copy_sums(0, unit, units, first, min(once, splits - first));
 		for (int split = first, buffer = 0; split < splits; split += once, buffer ^= 1) {
@@ -387,24 +479,36 @@ struct LatentAttend {
 	}
 };
 
-// attend_latent: grid [T][groups of LATENT_ENTRIES query heads][blocks that share a row's splits]. The bits do not
-// depend on the grid.
-extern "C" __global__ void __launch_bounds__(ATTEND_LATENT_THREADS, 1)
-	reel_attend_latent(const __grid_constant__ AttendLatentArgs a) {
+template <bool APART> __device__ __forceinline__ void attend_latent(const AttendLatentArgs &a) {
 	extern __shared__ __align__(128) char latent_shared[];
 	pdl_launch_dependents();
 	if (a.rows == 0) pdl_wait();
-	LatentAttend p(a, *(LatentShared *)latent_shared);
+	LatentShared<APART> &shared = *(LatentShared<APART> *)latent_shared;
+	if (APART && a.together > 1) {
+		const int end = min(a.T, ((int)blockIdx.x + 1) * a.together);
+		for (int row = blockIdx.x * a.together, count; row < end; row += count) {
+			const int slot = __ldcg(a.slot + row);
+			int position = __ldcg(a.position + row);
+			for (count = 1; row + count < end && __ldcg(a.slot + row + count) == slot; count++) {
+				const int next = __ldcg(a.position + row + count);
+				if (next < position) break;
+				position = next;
+			}
+			LatentAttend<APART> p(a, shared, row, count);
+			const int split = latent_split(p.first);
+			p.copy_first(max(latent_split_begin(split), p.first / LATENT_KEYS * LATENT_KEYS));
+			p.load_queries();
+			p.begin();
+			p.compute(split, latent_split(p.last) + 1, 1);
+			p.write();
+		}
+		return;
+	}
+	LatentAttend<APART> p(a, shared, blockIdx.x, 1);
 	const int first = latent_split(p.first), splits = latent_split(p.last) + 1;
 	const int sharing = min((int)gridDim.z, splits - first), split = first + blockIdx.z;
 	if ((int)blockIdx.z >= sharing) return;
-	const int from = max(latent_split_begin(split), p.first / LATENT_KEYS * LATENT_KEYS);
-	p.copy_keys(0, from, true, a.rows == 0);
-	if (a.rows != 0) {
-		pdl_wait();
-		p.copy_keys(0, from, false, true);
-	}
-	cp_async_commit();
+	p.copy_first(max(latent_split_begin(split), p.first / LATENT_KEYS * LATENT_KEYS));
 	p.load_queries();
 	p.begin();
 	p.compute(split, splits, sharing);
@@ -419,4 +523,15 @@ extern "C" __global__ void __launch_bounds__(ATTEND_LATENT_THREADS, 1)
 		return;
 	p.merge(first, splits, a.shareMerge ? blockIdx.z : 0, a.shareMerge ? sharing : 1);
 	if (a.shareMerge) attend_leave(arrived, sharing);
+}
+
+// attend_latent: grid [T, or blocks of rows together][groups of LATENT_ENTRIES query heads][blocks that share a row's splits]. The bits do not
+// depend on the grid. attend_wide: keys and values are apart; groups are those of each KV head.
+extern "C" __global__ void __launch_bounds__(ATTEND_LATENT_THREADS, 1)
+	reel_attend_latent(const __grid_constant__ AttendLatentArgs a) {
+	attend_latent<false>(a);
+}
+extern "C" __global__ void __launch_bounds__(ATTEND_LATENT_THREADS, 1)
+	reel_attend_wide(const __grid_constant__ AttendLatentArgs a) {
+	attend_latent<true>(a);
 }

@@ -16,13 +16,18 @@ import (
 const (
 	latentKeys          = 64
 	latentEntries       = 16
+	latentSlices        = 4
 	latentWarps         = 8
 	latentDim           = mostLatentKey
 	latentValues        = mostLatent
 	latentTile          = 64 // entries of a tile of a prompt: rows × query heads
 	attendLatentThreads = 32 * latentWarps
 	latentKeysBytes     = 2 * latentKeys * (latentDim + 8)
-	latentShared        = 2*(latentEntries*(latentDim+8)+latentEntries*(latentKeys+8)) + 4*3*latentEntries
+	latentWeights       = 2*latentEntries*(latentKeys+8) + 4*3*latentEntries
+	latentShared        = 2*latentEntries*(latentDim+8) + latentWeights
+	wideDim             = latentValues
+	wideKeysBytes       = 2 * latentKeys * (wideDim + 8)
+	wideShared          = 4*latentSlices*latentEntries*(latentKeys+8) + latentWeights // scores need more than queries
 	latentTileBytes     = 3*2*latentTile*latentDim + 2*latentTile*(prefillKeys+8) + 4*2*latentTile
 )
 
@@ -48,6 +53,52 @@ func (o Attend) latent(q *cuda.Queue) error {
 		g.Z = max(1, min(int(args.splits), q.SMs()/(g.X*g.Y)))
 	}
 	return cuda.Launch(q, "reel_attend_latent", g, args)
+}
+
+// wide launches attention over heads of more than narrowHeads, of whatever class: keys and values are apart, and a block
+// has the query heads of one KV head.
+func (o Attend) wide(q *cuda.Queue) error {
+	if o.Generated > 0 {
+		return inTurn(q, o.generatedRows().wide, o.promptRows().wide)
+	}
+	if err := o.checkWide(); err != nil {
+		return err
+	}
+	group := o.Heads / o.KV.Heads
+	g := cuda.Grid{X: o.T, Y: o.KV.Heads * splitsOf(group, latentEntries), Z: 1, Threads: attendLatentThreads, Dependent: true}
+	args := o.latentArgs(q, latentSplits(o.Slots.Context))
+	args.values, args.group, args.earliest = args.dim, int32(group), int32(o.First)
+	args.valuesStart = o.KV.DType.Size() * int64(o.KV.Heads) * int64(o.KV.PageTokens) * int64(o.KV.HeadDim)
+	args.stages, args.shareMerge = 1, flag(tune.ShareMerge)
+	if tune.WideTogether && wideShared+2*wideKeysBytes <= sharedMemory(q) { // keys and values of a block at once
+		args.stages = 2
+	}
+	g.Shared = wideShared + int(args.stages)*wideKeysBytes
+	if o.AfterQKV && o.Class == Decode {
+		args.rows = int32(o.groupRows())
+	}
+	if args.together = 1; o.T <= AttendSplitRows {
+		g.Z = max(1, min(int(args.splits), q.SMs()/(g.X*g.Y)))
+	} else if o.Class == Prefill && group < latentEntries && tune.WideRows {
+		args.together = int32(latentEntries / group)
+		g.X = splitsOf(o.T, latentEntries/group)
+	}
+	return cuda.Launch(q, "reel_attend_wide", g, args)
+}
+
+// checkWide refuses dimensions that that kernel does not support.
+func (o Attend) checkWide() error {
+	page, d := o.KV.PageTokens, o.KV.HeadDim
+	if o.KV.DType != BF16 || d%16 != 0 || d > wideDim || page&(page-1) != 0 || o.Heads%o.KV.Heads != 0 ||
+		o.KV.PageBytes()%16 != 0 || !o.Post.IsZero() || !o.Handover.Rounded.IsZero() {
+		return fmt.Errorf("%w: attention on a GPU over pages of %d tokens, %d heads over %d of size %d, KV type %d, with "+
+			"deferred RoPE: %t, rounded: %t", device.ErrBadShape, page, o.Heads, o.KV.Heads, d, o.KV.DType, !o.Post.IsZero(),
+			!o.Handover.Rounded.IsZero())
+	}
+	if want := LatentWorkspaceBytes(o.T, o.Heads, d, o.Slots.Context); o.Workspace.Bytes() < want {
+		return fmt.Errorf("%w: attention has a workspace of %d bytes, wants %d", device.ErrBadShape, o.Workspace.Bytes(), want)
+	}
+	return nil
 }
 
 // latentPrefill launches the kernel of a prompt's rows. A tile has the rows whose heads are its entries, and if that

@@ -1,3 +1,4 @@
+#include "gemm/activation.cuh"
 #include "gemm/experts.cuh"
 #include "gemm/experts_ring.cuh"
 #include "gemm/experts_tagged.cuh"
@@ -10,7 +11,8 @@ struct ExpertGateUpArgs {
 	float *out;                      // [places][inner]
 	ChosenArgs chosen;
 	float linear, limit;             // of the activation: -log2(e) times 1, or times 1.702 with a limit; 0: no limit
-	int32_t inner, unused;
+	int32_t inner;
+	float cubic;                     // as in GateUpArgs
 };
 
 // ExpertGates is what the two ops of gate and up have in common.
@@ -40,7 +42,7 @@ struct ExpertGates {
 			up = up > o.limit ? o.limit : up < -o.limit ? -o.limit : up;
 			up = __fadd_rn(up, 1.f);
 		}
-		const float inverse = reciprocal_approx(__fadd_rn(1.f, exp2_approx(__fmul_rn(gate, o.linear))));
+		const float inverse = reciprocal_approx(__fadd_rn(1.f, exp2_approx(__fmul_rn(gate, slope(gate, o.linear, o.cubic)))));
 		return __fmul_rn(__fmul_rn(gate, inverse), up);
 	}
 };

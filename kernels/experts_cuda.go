@@ -77,9 +77,6 @@ func launchRing[T any](q *cuda.Queue, p expertLaunch, suffix string, shared int,
 
 // CUDA launches a product whose units are a tile of 16 outputs of an expert's Gate and the same of its Up.
 func (o ExpertGateUp) CUDA(q *cuda.Queue) error {
-	if err := o.checkActivation(); err != nil {
-		return err
-	}
 	if o.Gate.DType != o.Up.DType {
 		return fmt.Errorf("%w: gates and ups of experts in two formats", device.ErrBadShape)
 	}
@@ -92,19 +89,8 @@ func (o ExpertGateUp) CUDA(q *cuda.Queue) error {
 	return o.ofSegments(q)
 }
 
-// checkActivation refuses an activation that the kernels do not compute.
-func (o ExpertGateUp) checkActivation() error {
-	if o.Activation != SiLU {
-		return fmt.Errorf("%w: experts on a GPU with another activation than SiLU", device.ErrBadShape)
-	}
-	return nil
-}
-
 // ofSegments launches the product for places that are sorted.
 func (o ExpertGateUp) ofSegments(q *cuda.Queue) error {
-	if err := o.checkActivation(); err != nil {
-		return err
-	}
 	args := o.args(q)
 	p := expertLaunch{name: "reel_expert_gateup", w: o.Gate, cols: o.Gate.Cols, units: tilesOf(o.inner()), tiles: 2,
 		T: o.T, chosen: o.Chosen}
@@ -114,19 +100,20 @@ func (o ExpertGateUp) ofSegments(q *cuda.Queue) error {
 	return o.Spread.after(q, launchExperts(q, p, args))
 }
 
-// linear returns the factor of a gate in the exponent of its sigmoid, to base 2.
-func (o ExpertGateUp) linear() float32 {
+// exponent returns the coefficients of a gate in the exponent of its sigmoid, to base 2.
+func (o ExpertGateUp) exponent() (linear, cubic float32) {
 	if o.Limit > 0 {
-		return -math.Log2E * clampedSlope
+		return -math.Log2E * clampedSlope, 0
 	}
-	return -math.Log2E
+	return o.Activation.exponent()
 }
 
 func (o ExpertGateUp) args(q *cuda.Queue) expertGateUpArgs {
+	linear, cubic := o.exponent()
 	return expertGateUpArgs{gate: q.Address(o.Gate.Data), up: q.Address(o.Up.Data), gateBias: q.Address(o.GateBias),
 		upBias: q.Address(o.UpBias), in: activations{x: q.Address(o.X), norm: q.Address(o.Norm),
 			cols: int32(o.Gate.Cols), eps: o.Eps}, out: q.Address(o.Out), chosen: o.Chosen.segmentArgs(q, o.T),
-		linear: o.linear(), limit: o.Limit, inner: int32(o.inner())}
+		linear: linear, limit: o.Limit, inner: int32(o.inner()), cubic: cubic}
 }
 
 // gatesOfOne launches the kernel for one row, whose blocks take units of all its experts in turn, and the exchange of its

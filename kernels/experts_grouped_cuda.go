@@ -72,8 +72,9 @@ func (o ExpertGateUp) grouped(q *cuda.Queue) (done bool, err error) {
 	if err := o.Chosen.group(q, o.T, v); err != nil {
 		return true, err
 	}
+	linear, cubic := o.exponent()
 	args := groupedGateUpArgs{gate: q.Address(o.Gate.Data), up: q.Address(o.Up.Data), gateBias: q.Address(o.GateBias),
-		upBias: q.Address(o.UpBias), out: q.Address(o.Out), linear: o.linear(), limit: o.Limit, inner: int32(o.inner()),
+		upBias: q.Address(o.UpBias), out: q.Address(o.Out), linear: linear, cubic: cubic, limit: o.Limit, inner: int32(o.inner()),
 		slots: int32(expertSlots(o.T, o.Chosen.Used, o.Chosen.Experts))}
 	if o.HandsOver {
 		args.rounded = q.Address(o.Workspace.Gated)

@@ -1,4 +1,5 @@
 // Experts' feed-forward of a prompt's rows on Hopper (gemm/grouped.cuh).
+#include "gemm/activation.cuh"
 #include "gemm/grouped.cuh"
 #include "gemm/product.cuh"
 #include "ptx/math.cuh"
@@ -10,6 +11,8 @@ struct GroupedGateUpArgs {
 	float *out;                      // out if rounded is null: [places][inner]
 	float linear, limit;             // as in ExpertGateUpArgs
 	int32_t inner, slots;
+	float cubic;
+	int32_t unused;
 };
 
 // GroupedGateUp is ExpertGateUp of experts.cu for slots.
@@ -61,7 +64,7 @@ struct GroupedGateUp {
 				up = up > a.limit ? a.limit : up < -a.limit ? -a.limit : up;
 				up = __fadd_rn(up, 1.f);
 			}
-			const float inverse = reciprocal_approx(__fadd_rn(1.f, exp2_approx(__fmul_rn(gate, a.linear))));
+			const float inverse = reciprocal_approx(__fadd_rn(1.f, exp2_approx(__fmul_rn(gate, slope(gate, a.linear, a.cubic)))));
 			return __fmul_rn(__fmul_rn(gate, inverse), up);
 		}
 		// store_rounded_group stores eight tokens' 16 outputs as input of the down projection. Transposed, a lane has

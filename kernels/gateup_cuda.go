@@ -2,17 +2,13 @@
 
 package kernels
 
-import (
-	"math"
-
-	"reel.internal/reel/kernels/device/cuda"
-)
+import "reel.internal/reel/kernels/device/cuda"
 
 // CUDA launches a product whose units are a tile of 16 outputs of Gate and the same of Up.
 func (o GateUp) CUDA(q *cuda.Queue) error {
 	in := activations{x: q.Address(o.X), norm: q.Address(o.Norm), rows: q.Address(o.RowIndex), cols: int32(o.Gate.Cols),
 		n: int32(o.T), eps: o.Eps}
-	linear, cubic := o.Activation.coefficients()
+	linear, cubic := o.Activation.exponent()
 	p := productLaunch{
 		name: "reel_gateup", in: in, units: tilesOf(o.Gate.Rows), tiles: 2, persistent: persistent{0, 1},
 		class: o.Class, generated: o.Generated, workspace: o.Workspace, handover: o.Handover, gathered: in.rows != 0 && !o.Full,
@@ -22,7 +18,7 @@ func (o GateUp) CUDA(q *cuda.Queue) error {
 		p.name, p.persistent.gemv = "reel_gateup_persistent", 2
 	}
 	args := gateUpArgs{gate: q.Address(o.Gate.Data), up: q.Address(o.Up.Data), in: in,
-		out: q.Address(o.Out), linear: float32(-linear * math.Log2E), cubic: float32(-cubic * math.Log2E),
+		out: q.Address(o.Out), linear: linear, cubic: cubic,
 		inner: int32(o.Gate.Rows), scale: o.scale()}
 	if o.Tags.areUsed(q) {
 		return launchTagged(q, p, o.Tags, o.Gate.Rows/2, args)

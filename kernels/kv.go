@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"fmt"
+	"slices"
 
 	"reel.internal/reel/kernels/device"
 )
@@ -43,27 +44,46 @@ type KVLayers []LayerKV
 
 // Of returns k, the pool of all layers, as an op of one layer takes it. An op of whole pages may take that of any.
 func (l KVLayers) Of(k KV, layer int) KV {
-	k.Layers, k.Start, k.All = len(l), 0, 0
 	k.Heads, k.HeadDim, k.Values = l[layer].Heads, l[layer].HeadDim, l[layer].Values
-	for i, each := range l {
-		if k.All += each.elements(); i < layer {
-			k.Start += each.elements()
-		}
-	}
+	k.Layers, k.Start, k.All = len(l), l.start(layer), l.start(len(l))
 	return k
 }
 
-// Bytes returns the sizes of the layers in a page of the pool k, in their order.
+// start returns the elements of a token before a layer, or with the number of layers all. If the largest layer is a
+// multiple of each other one, a layer begins at a multiple of its size, and so does each page: a GPU's kernels count
+// places as if all layers were alike.
+func (l KVLayers) start(layer int) (at int) {
+	most := 0
+	for _, each := range l {
+		most = max(most, each.elements())
+	}
+	counted := !slices.ContainsFunc(l, func(each LayerKV) bool { return most%each.elements() != 0 })
+	for i, each := range l {
+		if n := each.elements(); counted {
+			at = splitsOf(at, n) * n
+		}
+		if i == layer {
+			return at
+		}
+		at += each.elements()
+	}
+	if counted {
+		at = splitsOf(at, most) * most
+	}
+	return at
+}
+
+// Bytes returns the sizes of the layers in a page of the pool k, in their order, with what pads them.
 func (l KVLayers) Bytes(k KV) []int64 {
 	all := make([]int64, len(l))
-	for i, each := range l {
-		all[i] = k.DType.Size() * int64(k.PageTokens) * int64(each.elements())
+	for i := range l {
+		all[i] = k.DType.Size() * int64(k.PageTokens) * int64(l.start(i+1)-l.start(i))
 	}
 	return all
 }
 
 // layer returns the geometry of the op's layer.
-func (k KV) layer() LayerKV { return LayerKV{k.Heads, k.HeadDim, k.Values} }
+func (k KV) layer() LayerKV { return LayerKV{Heads: k.Heads, HeadDim: k.HeadDim, Values: k.Values} }
 
 // start returns the elements of a token before a layer.
 func (k KV) start(layer int) int {
@@ -79,6 +99,19 @@ func (k KV) token() int {
 		return k.All
 	}
 	return k.Layers * k.layer().elements()
+}
+
+// units returns how many layers like the op's lie before it in a page, and in all of it, as kernels count that take all
+// layers for alike.
+func (k KV) units(layer int) (before, all int) {
+	n := k.layer().elements()
+	return k.start(layer) / n, k.token() / n
+}
+
+// hasUnits reports whether a page can be counted so.
+func (k KV) hasUnits(layer int) bool {
+	n := k.layer().elements()
+	return k.start(layer)%n == 0 && k.token()%n == 0
 }
 
 // LayerStart returns the place in a page, in bytes, at which the op's layer begins.

@@ -74,7 +74,7 @@ func CheckTogether(combined bool, all ...DType) error {
 // CheckPacked returns [device.ErrBadShape] for a model's dimensions that the ops do not support
 // on a GPU.
 func CheckPacked(headDim, hidden, inner int) error {
-	const mostHeadDim = 256 // of attention's kernels
+	const mostHeadDim = mostLatent // of attention's kernels
 	for _, d := range []struct {
 		name    string
 		n, step int
@@ -88,15 +88,6 @@ func CheckPacked(headDim, hidden, inner int) error {
 		return gpuLimit(fmt.Sprintf("head_dim %d on a GPU: at most %d; --device host serves any", headDim, mostHeadDim))
 	}
 	return nil
-}
-
-// CheckAlike returns [device.ErrBadShape] for a model whose layers differ in their heads or that has what comes with such
-// layers, for which a GPU has no kernels.
-func CheckAlike(alike bool) error {
-	if alike {
-		return nil
-	}
-	return gpuLimit("a GPU has no kernels for layers that differ in their heads; --device host serves them")
 }
 
 // CheckLatent returns [device.ErrBadShape] for dimensions of latent attention that the ops do not support on a GPU:

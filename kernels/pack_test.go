@@ -86,12 +86,12 @@ func TestFloat16Weights(t *testing.T) {
 }
 
 func TestCheckPacked(t *testing.T) {
-	for _, c := range [][3]int{{96, 3072, 8192}, {256, 2560, 10240}} { // Phi-3 Mini, Gemma 3 4B
+	for _, c := range [][3]int{{96, 3072, 8192}, {256, 2560, 10240}, {512, 2816, 2112}} { // Phi-3 Mini, Gemma 3 4B, Gemma 4 26B-A4B
 		if err := CheckPacked(c[0], c[1], c[2]); err != nil {
 			t.Error(err)
 		}
 	}
-	for _, c := range [][3]int{{80, 64, 64}, {288, 64, 64}, {64, 72, 64}, {64, 64, 100}} {
+	for _, c := range [][3]int{{80, 64, 64}, {544, 64, 64}, {64, 72, 64}, {64, 64, 100}} {
 		if err := CheckPacked(c[0], c[1], c[2]); !errors.Is(err, device.ErrBadShape) {
 			t.Errorf("%v: %v, wants ErrBadShape", c, err)
 		}

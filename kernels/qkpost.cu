@@ -13,7 +13,7 @@ __device__ __forceinline__ void qkpost_store(const QKPostArgs &a, int64_t at, fl
 		static_cast<float *>(a.pool)[at] = v;
 }
 
-// For each head of q, k and v: x += bias; for q and k then x = rope(rmsnorm(x)). q stays in place,
+// For each head of q, k and v: x += bias; for q and k then x = rope(rmsnorm(x)), for v with valueNorms x = rmsnorm(x). q stays in place,
 // k and v go to the row's page. A warp is one head of one row, of at most MOST elements.
 template <int MOST> __device__ __forceinline__ void qkpost(const QKPostArgs &a) {
 	const int all = a.heads + 2 * a.kvHeads, lane = threadIdx.x % 32, half = a.dim / 2;
@@ -50,4 +50,7 @@ extern "C" __global__ void __launch_bounds__(32 * QKPOST_WARPS) reel_qkpost(cons
 }
 extern "C" __global__ void __launch_bounds__(32 * QKPOST_WARPS) reel_qkpost_256(const __grid_constant__ QKPostArgs a) {
 	qkpost<256>(a);
+}
+extern "C" __global__ void __launch_bounds__(32 * QKPOST_WARPS) reel_qkpost_512(const __grid_constant__ QKPostArgs a) {
+	qkpost<512>(a);
 }

@@ -13,27 +13,37 @@ const (
 	qkPostWarps     = 4
 	postHeadDim     = 128
 	widePostHeadDim = 256
+	mostPostHeadDim = 512
 )
 
 // launch launches the kernel that post-processes the rows' queries in q, in place, and stores their keys and values.
 func (o rowsPost) launch(queue *cuda.Queue, q device.Buffer) error {
-	heads := o.t * (o.heads + 2*o.kv.Heads)
+	args := o.args(queue, q)
+	if o.QueriesOnly {
+		args.kvHeads = 0
+	}
+	heads := o.t * int(args.heads+2*args.kvHeads)
 	g := cuda.Grid{X: (heads + qkPostWarps - 1) / qkPostWarps, Threads: 32 * qkPostWarps,
 		Dependent: tune.DependentLaunch}
 	name := "reel_qkpost"
-	if o.kv.HeadDim > postHeadDim {
+	switch d := o.kv.HeadDim; {
+	case d > widePostHeadDim:
+		name = "reel_qkpost_512"
+	case d > postHeadDim:
 		name = "reel_qkpost_256"
 	}
-	return cuda.Launch(queue, name, g, o.args(queue, q))
+	return cuda.Launch(queue, name, g, args)
 }
 
 // args returns the arguments of kernels that post-process the rows' queries in q.
 func (o rowsPost) args(queue *cuda.Queue, q device.Buffer) qkPostArgs {
 	at := queue.Address
+	layer, layers := o.kv.units(o.layer)
 	return qkPostArgs{
 		q: at(q), kv: at(o.BeforeRoPE.Data), bias: at(o.Bias), norms: at(o.HeadNorms), rope: at(o.RoPE),
 		slot: at(o.rows.Slot), position: at(o.rows.Position), table: at(o.slots.BlockTable), pool: at(o.kv.Data),
 		t: int32(o.t), heads: int32(o.heads), kvHeads: int32(o.kv.Heads), dim: int32(o.kv.HeadDim), eps: o.Eps,
-		layer: int32(o.layer), layers: int32(o.kv.Layers), pages: int32(o.slots.Pages),
-		pageTokens: int32(o.kv.PageTokens), kvType: int32(o.kv.DType)}
+		layer: int32(layer), layers: int32(layers), pages: int32(o.slots.Pages),
+		pageTokens: int32(o.kv.PageTokens), kvType: int32(o.kv.DType),
+		valueNorms: flag(o.ValueNorms)}
 }

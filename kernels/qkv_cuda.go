@@ -20,11 +20,9 @@ func (o QKV) CUDA(q *cuda.Queue) error {
 	if d%(2*tileRows) != 0 {
 		return fmt.Errorf("%w: head size %d, which must be a multiple of %d", device.ErrBadShape, d, 2*tileRows)
 	}
-	if o.ValueNorms || o.QueriesOnly {
-		return fmt.Errorf("%w: norms of values, or queries alone, on a GPU", device.ErrBadShape)
-	}
-	if o.KV.All > 0 || o.KV.Values > 0 {
-		return fmt.Errorf("%w: keys and values on a GPU in pages whose layers differ", device.ErrBadShape)
+	if o.KV.Values > 0 || !o.KV.hasUnits(o.Layer) {
+		return fmt.Errorf("%w: keys and values on a GPU at %d of %d elements of a page, which are no multiples of a layer's",
+			device.ErrBadShape, o.KV.start(o.Layer), o.KV.token())
 	}
 	args := o.args(q)
 	if o.Tags.areUsed(q) {
@@ -50,12 +48,15 @@ func (o QKV) CUDA(q *cuda.Queue) error {
 // are, has units of one tile.
 func (o QKV) product(args qkvArgs, tagged bool) productLaunch {
 	each := o.KV.HeadDim / (2 * tileRows)
-	p := productLaunch{name: "reel_qkv", in: args.in, units: (o.Heads + 2*o.KV.Heads) * each, tiles: 2,
+	weights, unitsOf := []Weight{o.Q, o.K, o.V}, []int{o.Heads * each, o.KV.Heads * each, o.KV.Heads * each}
+	if o.QueriesOnly {
+		weights, unitsOf = weights[:1], unitsOf[:1]
+	}
+	p := productLaunch{name: "reel_qkv", in: args.in, units: int(args.heads+2*args.kvHeads) * each, tiles: 2,
 		persistent: persistent{2, 1}, class: o.Class, generated: o.Generated,
 		workspace: o.Workspace, handover: o.Handover, takesCodes: true,
-		weights: []Weight{o.Q, o.K, o.V},
-		unitsOf: []int{o.Heads * each, o.KV.Heads * each, o.KV.Heads * each},
-		leaves:  o.T * rowBlocks(o.KV.Heads, o.Heads/o.KV.Heads)}
+		weights: weights, unitsOf: unitsOf,
+		leaves: o.T * rowBlocks(o.KV.Heads, o.Heads/o.KV.Heads)}
 	if tagged || o.hasPost() && o.Class == Decode && p.fewRows() == &gemv && !anyQuantised(p.weights) {
 		p.name, p.units, p.tiles = "reel_qkv_apart", 2*p.units, 1
 		for i := range p.unitsOf {
@@ -67,13 +68,18 @@ func (o QKV) product(args qkvArgs, tagged bool) productLaunch {
 
 // args returns the arguments of a product that applies RoPE itself.
 func (o QKV) args(q *cuda.Queue) qkvArgs {
+	layer, layers := o.KV.units(o.Layer)
+	kvHeads := o.KV.Heads
+	if o.QueriesOnly {
+		kvHeads = 0
+	}
 	return qkvArgs{
 		q: q.Address(o.Q.Data), k: q.Address(o.K.Data), v: q.Address(o.V.Data),
 		in:   activations{x: q.Address(o.X), norm: q.Address(o.Norm), cols: int32(o.Hidden), n: int32(o.T), eps: o.Eps},
 		rope: q.Address(o.RoPE), slot: q.Address(o.Rows.Slot), position: q.Address(o.Rows.Position),
 		table: q.Address(o.Slots.BlockTable), pool: q.Address(o.KV.Data), out: q.Address(o.Out),
-		heads: int32(o.Heads), kvHeads: int32(o.KV.Heads), dim: int32(o.KV.HeadDim), kvType: int32(o.KV.DType),
-		layer: int32(o.Layer), layers: int32(o.KV.Layers), pages: int32(o.Slots.Pages),
+		heads: int32(o.Heads), kvHeads: int32(kvHeads), dim: int32(o.KV.HeadDim), kvType: int32(o.KV.DType),
+		layer: int32(layer), layers: int32(layers), pages: int32(o.Slots.Pages),
 		pageTokens: int32(o.KV.PageTokens)}
 }
 
@@ -87,8 +93,8 @@ func (r KVBeforeRoPE) redirect(q *cuda.Queue, args *qkvArgs) {
 
 // checkPost refuses dimensions that the kernels for biases and head norms do not support.
 func (o QKV) checkPost() error {
-	if d := o.KV.HeadDim; d > widePostHeadDim {
-		return fmt.Errorf("%w: biases or norms of heads of %d, at most %d", device.ErrBadShape, d, widePostHeadDim)
+	if d := o.KV.HeadDim; d > mostPostHeadDim {
+		return fmt.Errorf("%w: biases or norms of heads of %d, at most %d", device.ErrBadShape, d, mostPostHeadDim)
 	}
 	return o.BeforeRoPE.check(o.T, o.KV.Heads, o.KV.HeadDim)
 }

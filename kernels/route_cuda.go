@@ -51,9 +51,6 @@ func (o Route) args(q *cuda.Queue) (routeArgs, error) {
 		need{"segments", c.Segments, int(SegmentsBytes(o.T, c.Used, c.Experts) / 4)}); err != nil {
 		return routeArgs{}, err
 	}
-	if !o.ExpertScales.IsZero() {
-		return routeArgs{}, fmt.Errorf("%w: scales of experts on a GPU", device.ErrBadShape)
-	}
 	if o.Groups > routeGroups || o.Hidden%4 != 0 {
 		return routeArgs{}, fmt.Errorf("%w: %d groups of experts over %d columns, wants at most %d and a multiple of 4",
 			device.ErrBadShape, o.Groups, o.Hidden, routeGroups)
@@ -63,7 +60,7 @@ func (o Route) args(q *cuda.Queue) (routeArgs, error) {
 		arrivals: q.Address(o.Workspace.Arrivals), ids: q.Address(c.IDs), weights: q.Address(c.Weights),
 		t: int32(o.T), hidden: int32(o.Hidden), experts: int32(c.Experts), used: int32(c.Used),
 		groups: int32(o.Groups), groupsUsed: int32(o.GroupsUsed), bestTwo: flag(o.BestTwo), scoring: int32(o.Scoring),
-		normalise: flag(o.Normalise), byScore: flag(o.byScore()), scale: o.Scale, eps: o.Eps}
+		normalise: flag(o.Normalise), byScore: flag(o.byScore()), scale: o.Scale, eps: o.Eps, scales: q.Address(o.ExpertScales)}
 	if a.scale == 0 {
 		a.scale = 1
 	}

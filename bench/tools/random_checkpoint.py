@@ -11,7 +11,8 @@ Experts of qwen3-30b-a3b and deepseek-v2-lite are one tensor a layer, those of g
 With --gguf it is a GGUF file of quantised weights (random_gguf.py), with --quantise a
 directory of quantised ones (random_quantised.py).
 Weights are normal with the deviation 0.02 of the published initialisation (norms
-and biases are 1), so that activations stay in range through all layers.
+and biases are 1), so that activations stay in range through all layers. Norms of
+Gemma 4's queries are 1/16: nothing else scales its scores.
 
 Needs numpy; uses torch and a GPU if there are any, which takes seconds for 7B.
 """
@@ -304,9 +305,9 @@ class Weights:
         else:
             self.generator = np.random.default_rng(seed)
 
-    def bytes(self, shape):
-        if len(shape) == 1:
-            return np.full(shape, 0x3F80, np.uint16).tobytes()  # norms and biases are 1
+    def bytes(self, shape, norm=1):
+        if len(shape) == 1:  # a norm or a bias
+            return (np.full(shape, norm, np.float32).view(np.uint32) >> 16).astype(np.uint16).tobytes()
         if self.torch:
             t = self.torch.empty(shape, dtype=self.torch.bfloat16, device="cuda").normal_(0, 0.02, generator=self.generator)
             return t.view(self.torch.int16).cpu().numpy()
@@ -335,7 +336,8 @@ def stored(name, layers, quantise, seed):
         elif tensor.endswith("_scales"):  # 2^-7 times codes, whose deviation is 2.9
             yield tensor, "U8", dims, lambda dims=dims: [np.full(dims, 120, np.uint8)]
         else:
-            yield tensor, "BF16", dims, lambda dims=dims: [weights.bytes(dims)]
+            norm = 1 / 16 if name in GEMMA4 and tensor.endswith("q_norm.weight") else 1
+            yield tensor, "BF16", dims, lambda dims=dims, norm=norm: [weights.bytes(dims, norm)]
     if name in HEADS:
         yield from tokens_of_head(name)
 

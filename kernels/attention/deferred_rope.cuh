@@ -81,7 +81,7 @@ template <int DIM, bool ANY, int ALL> struct AttendOwnHeads<DIM, ANY, ALL, Atten
 	__device__ __forceinline__ void prefetch() const {
 		const int dim = ANY ? a.dim : DIM;
 		prefetch(reinterpret_cast<const float *>(a.rope) + (size_t)tile.last * dim, dim);
-		if (a.norms) prefetch(a.norms, 2 * dim);
+		if (a.norms) prefetch(a.norms, (a.valueNorms ? 3 : 2) * dim);
 		if (!a.bias) return;
 		prefetch(a.bias + tile.head * dim, tile.group * dim);
 		for (int i = tile.group; i < heads; i++) prefetch(a.bias + number(i) * dim, dim);

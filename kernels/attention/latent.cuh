@@ -22,6 +22,13 @@ struct AttendLatentArgs {
 	int32_t rows;
 	int32_t stages;     // blocks of keys in shared memory, 1 or 2
 	int32_t shareMerge; // whether all blocks of a row merge its splits; they must all run at the same time
+	// Of keys and values apart, where a layer of a page is [key, value][KV head][token][dim]: query heads of a KV head,
+	// bytes from keys to values, and the first position that a row sees.
+	int32_t group, earliest;
+	int64_t valuesStart;
+	// together: consecutive rows that a block has together where they are of one sequence, of up to LATENT_ENTRIES query
+	// heads in all; more than 1 only without splits that blocks share.
+	int32_t together, unused;
 };
 
 constexpr int LATENT_DIM = 576, LATENT_VALUES = 512; // at most

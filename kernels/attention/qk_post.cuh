@@ -8,7 +8,7 @@ struct QKPostArgs {
 	float *q;                       // [T][heads][dim]
 	const float *kv;                // [T][k, v][kvHeads][dim]
 	const float *bias;              // [q, k, v][heads][dim], or null
-	const float *norms;             // [q, k][dim], or null
+	const float *norms;             // [q, k, with valueNorms v][dim], or null
 	const float2 *rope;             // [context][dim/2] cos, sin
 	const int32_t *slot, *position; // [T]
 	const int32_t *table;           // [slots][pages]
@@ -16,19 +16,23 @@ struct QKPostArgs {
 	int32_t T, heads, kvHeads, dim, pages;
 	int32_t layer, layers, pageTokens, kvType;
 	float eps;
+	int32_t valueNorms;
 };
 
 // QKPost is one lane's part of a head: the pairs (e, e+dim/2) for e = lane, lane+32, …, with the
 // constants for them. kind is 0 for q, 1 for k, 2 for v; head counts through the heads of all
 // three. DIM is a.dim, or 0 if the compiler does not know it, and MOST at least as large.
 template <int DIM, int MOST> struct QKPost {
-	static constexpr int PAIRS = MOST > 128 ? 4 : 2; // of a lane
+	static constexpr int PAIRS = MOST > 256 ? 8 : MOST > 128 ? 4 : 2; // of a lane
 
 	float bias[2][PAIRS], norm[2][PAIRS]; // [0] of the first elements of the pairs, [1] of the second
 	float2 rope[PAIRS];
 	float low[PAIRS], high[PAIRS];
 
 	static __device__ __forceinline__ int size(const QKPostArgs &a) { return DIM ? DIM : a.dim; }
+	static __device__ __forceinline__ bool norms(const QKPostArgs &a, int kind) {
+		return (kind < 2 || a.valueNorms) && a.norms;
+	}
 
 	__device__ __forceinline__ void look_up(const QKPostArgs &a, int kind, int head, int position, int lane) {
 		const int dim = size(a), half = dim / 2;
@@ -39,7 +43,7 @@ template <int DIM, int MOST> struct QKPost {
 #pragma unroll
 			for (int k = 0; k < 2; k++) {
 				if (a.bias) bias[k][n] = a.bias[head * dim + k * half + e];
-				if (kind < 2 && a.norms) norm[k][n] = a.norms[kind * dim + k * half + e];
+				if (norms(a, kind)) norm[k][n] = a.norms[kind * dim + k * half + e];
 			}
 		}
 	}
@@ -56,7 +60,7 @@ template <int DIM, int MOST> struct QKPost {
 			high[n] = e < half ? __ldcg(x + half + e) : 0;
 		}
 	}
-	// apply: x += bias; for q and k then x = rope(rmsnorm(x)). A warp has one head. The order of
+	// apply: x += bias; for q and k then x = rope(rmsnorm(x)), for v with valueNorms x = rmsnorm(x). A warp has one head. The order of
 	// its sum depends on dim alone.
 	__device__ __forceinline__ void apply(const QKPostArgs &a, int kind, int lane) {
 #pragma unroll
@@ -65,7 +69,7 @@ template <int DIM, int MOST> struct QKPost {
 			low[n] = __fadd_rn(low[n], bias[0][n]);
 			high[n] = __fadd_rn(high[n], bias[1][n]);
 		}
-		if (kind < 2 && a.norms) {
+		if (norms(a, kind)) {
 			float squares = 0;
 #pragma unroll
 			for (int n = 0; n < PAIRS; n++)

@@ -16,6 +16,7 @@ function image_of(kernel) {
 	if (kernel ~ /_mixed[0-9]+$/) return kernel ~ /_f16_/ ? "mixed_f16" : "mixed"
 	if (kernel ~ /_f16(_|$)/) return "f16"
 	if (kernel ~ /^reel_(expert|route|choose)/) return "experts"
+	if (kernel == "reel_attend_wide") return "attend_wide"
 	if (match(kernel, /^reel_attend_(prefill_)?[0-9]+/)) {
 		image = substr(kernel, 1, RLENGTH)
 		sub(/.*_/, "attend_", image)

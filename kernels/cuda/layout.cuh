@@ -32,13 +32,25 @@ REEL_FIELD(Activations, n, 28);
 REEL_FIELD(Activations, eps, 32);
 REEL_FIELD(Activations, unused, 36);
 
-REEL_SIZE(AddNormArgs, 40);
+REEL_SIZE(AddNormArgs, 48);
 REEL_FIELD(AddNormArgs, branch, 0);
 REEL_FIELD(AddNormArgs, norm, 8);
 REEL_FIELD(AddNormArgs, rows, 16);
 REEL_FIELD(AddNormArgs, x, 24);
 REEL_FIELD(AddNormArgs, cols, 32);
 REEL_FIELD(AddNormArgs, eps, 36);
+REEL_FIELD(AddNormArgs, scale, 40);
+REEL_FIELD(AddNormArgs, stores, 44);
+
+REEL_SIZE(PerLayerGateArgs, 48);
+REEL_FIELD(PerLayerGateArgs, x, 0);
+REEL_FIELD(PerLayerGateArgs, inputs, 8);
+REEL_FIELD(PerLayerGateArgs, rows, 16);
+REEL_FIELD(PerLayerGateArgs, pitch, 24);
+REEL_FIELD(PerLayerGateArgs, cols, 32);
+REEL_FIELD(PerLayerGateArgs, scale, 36);
+REEL_FIELD(PerLayerGateArgs, linear, 40);
+REEL_FIELD(PerLayerGateArgs, cubic, 44);
 
 REEL_SIZE(Ahead, 48);
 REEL_FIELD(Ahead, at, 0);
@@ -85,7 +97,7 @@ REEL_SIZE(AttendHandingArgs<AttendLogitsArgs<AttendArgs>>, 256);
 REEL_FIELD(AttendHandingArgs<AttendLogitsArgs<AttendArgs>>, of, 0);
 REEL_FIELD(AttendHandingArgs<AttendLogitsArgs<AttendArgs>>, to, 216);
 
-REEL_SIZE(AttendLatentArgs, 144);
+REEL_SIZE(AttendLatentArgs, 168);
 REEL_FIELD(AttendLatentArgs, q, 0);
 REEL_FIELD(AttendLatentArgs, pool, 8);
 REEL_FIELD(AttendLatentArgs, out, 16);
@@ -109,6 +121,11 @@ REEL_FIELD(AttendLatentArgs, scale, 128);
 REEL_FIELD(AttendLatentArgs, rows, 132);
 REEL_FIELD(AttendLatentArgs, stages, 136);
 REEL_FIELD(AttendLatentArgs, shareMerge, 140);
+REEL_FIELD(AttendLatentArgs, group, 144);
+REEL_FIELD(AttendLatentArgs, earliest, 148);
+REEL_FIELD(AttendLatentArgs, valuesStart, 152);
+REEL_FIELD(AttendLatentArgs, together, 160);
+REEL_FIELD(AttendLatentArgs, unused, 164);
 
 REEL_SIZE(AttendSpreadArgs<AttendArgs>, 336);
 REEL_FIELD(AttendSpreadArgs<AttendArgs>, of, 0);
@@ -257,14 +274,14 @@ REEL_FIELD(CodesArgs<QKV>, units, 212);
 REEL_FIELD(CodesArgs<QKV>, at_once, 216);
 REEL_FIELD(CodesArgs<QKV>, stages, 220);
 
-REEL_SIZE(ChoiceArgs, 176);
+REEL_SIZE(ChoiceArgs, 184);
 REEL_FIELD(ChoiceArgs, of, 0);
-REEL_FIELD(ChoiceArgs, logits, 160);
-REEL_FIELD(ChoiceArgs, choice, 168);
+REEL_FIELD(ChoiceArgs, logits, 168);
+REEL_FIELD(ChoiceArgs, choice, 176);
 
-REEL_SIZE(ChooseArgs, 224);
+REEL_SIZE(ChooseArgs, 232);
 REEL_FIELD(ChooseArgs, route, 0);
-REEL_FIELD(ChooseArgs, group, 160);
+REEL_FIELD(ChooseArgs, group, 168);
 
 REEL_SIZE(CopyPageArgs, 24);
 REEL_FIELD(CopyPageArgs, from, 0);
@@ -400,7 +417,7 @@ REEL_FIELD(ExpertGateUpArgs, chosen, 80);
 REEL_FIELD(ExpertGateUpArgs, linear, 128);
 REEL_FIELD(ExpertGateUpArgs, limit, 132);
 REEL_FIELD(ExpertGateUpArgs, inner, 136);
-REEL_FIELD(ExpertGateUpArgs, unused, 140);
+REEL_FIELD(ExpertGateUpArgs, cubic, 140);
 
 REEL_SIZE(ExpertSumArgs, 40);
 REEL_FIELD(ExpertSumArgs, results, 0);
@@ -474,13 +491,13 @@ REEL_FIELD(GroupedArgs<GroupedDown>, places, 56);
 REEL_FIELD(GroupedArgs<GroupedDown>, kBlocks, 96);
 REEL_FIELD(GroupedArgs<GroupedDown>, outputTiles, 100);
 
-REEL_SIZE(GroupedArgs<GroupedGateUp>, 128);
+REEL_SIZE(GroupedArgs<GroupedGateUp>, 136);
 REEL_FIELD(GroupedArgs<GroupedGateUp>, op, 0);
-REEL_FIELD(GroupedArgs<GroupedGateUp>, rows, 64);
-REEL_FIELD(GroupedArgs<GroupedGateUp>, scales, 72);
-REEL_FIELD(GroupedArgs<GroupedGateUp>, places, 80);
-REEL_FIELD(GroupedArgs<GroupedGateUp>, kBlocks, 120);
-REEL_FIELD(GroupedArgs<GroupedGateUp>, outputTiles, 124);
+REEL_FIELD(GroupedArgs<GroupedGateUp>, rows, 72);
+REEL_FIELD(GroupedArgs<GroupedGateUp>, scales, 80);
+REEL_FIELD(GroupedArgs<GroupedGateUp>, places, 88);
+REEL_FIELD(GroupedArgs<GroupedGateUp>, kBlocks, 128);
+REEL_FIELD(GroupedArgs<GroupedGateUp>, outputTiles, 132);
 
 REEL_SIZE(GroupedDownArgs, 40);
 REEL_FIELD(GroupedDownArgs, w, 0);
@@ -490,7 +507,7 @@ REEL_FIELD(GroupedDownArgs, results, 24);
 REEL_FIELD(GroupedDownArgs, hidden, 32);
 REEL_FIELD(GroupedDownArgs, unused, 36);
 
-REEL_SIZE(GroupedGateUpArgs, 64);
+REEL_SIZE(GroupedGateUpArgs, 72);
 REEL_FIELD(GroupedGateUpArgs, gate, 0);
 REEL_FIELD(GroupedGateUpArgs, up, 8);
 REEL_FIELD(GroupedGateUpArgs, gateBias, 16);
@@ -501,6 +518,8 @@ REEL_FIELD(GroupedGateUpArgs, linear, 48);
 REEL_FIELD(GroupedGateUpArgs, limit, 52);
 REEL_FIELD(GroupedGateUpArgs, inner, 56);
 REEL_FIELD(GroupedGateUpArgs, slots, 60);
+REEL_FIELD(GroupedGateUpArgs, cubic, 64);
+REEL_FIELD(GroupedGateUpArgs, unused, 68);
 
 REEL_SIZE(GroupArgs, 64);
 REEL_FIELD(GroupArgs, ids, 0);
@@ -675,7 +694,7 @@ REEL_FIELD(ProposeArgs, trash, 76);
 REEL_FIELD(ProposeArgs, stride, 80);
 REEL_FIELD(ProposeArgs, unused, 84);
 
-REEL_SIZE(QKPostArgs, 112);
+REEL_SIZE(QKPostArgs, 120);
 REEL_FIELD(QKPostArgs, q, 0);
 REEL_FIELD(QKPostArgs, kv, 8);
 REEL_FIELD(QKPostArgs, bias, 16);
@@ -695,6 +714,7 @@ REEL_FIELD(QKPostArgs, layers, 96);
 REEL_FIELD(QKPostArgs, pageTokens, 100);
 REEL_FIELD(QKPostArgs, kvType, 104);
 REEL_FIELD(QKPostArgs, eps, 108);
+REEL_FIELD(QKPostArgs, valueNorms, 112);
 
 REEL_SIZE(QKVArgs, 144);
 REEL_FIELD(QKVArgs, q, 0);
@@ -735,7 +755,7 @@ REEL_FIELD(RestoreArgs, tablePages, 60);
 REEL_FIELD(RestoreArgs, context, 64);
 REEL_FIELD(RestoreArgs, pad, 68);
 
-REEL_SIZE(RouteArgs, 160);
+REEL_SIZE(RouteArgs, 168);
 REEL_FIELD(RouteArgs, x, 0);
 REEL_FIELD(RouteArgs, norm, 8);
 REEL_FIELD(RouteArgs, rows, 16);
@@ -762,6 +782,7 @@ REEL_FIELD(RouteArgs, count, 128);
 REEL_FIELD(RouteArgs, expert, 136);
 REEL_FIELD(RouteArgs, place, 144);
 REEL_FIELD(RouteArgs, row, 152);
+REEL_FIELD(RouteArgs, scales, 160);
 
 REEL_SIZE(ExchangeRoundedArgs, 168);
 REEL_FIELD(ExchangeRoundedArgs, rounded, 0);
@@ -988,14 +1009,14 @@ REEL_FIELD(TaggedDownArgs<ExpertDownArgs>, choice, 176);
 REEL_FIELD(TaggedDownArgs<ExpertDownArgs>, experts, 184);
 REEL_FIELD(TaggedDownArgs<ExpertDownArgs>, unused, 188);
 
-REEL_SIZE(TaggedGatesArgs<ExpertGateUpArgs>, 360);
+REEL_SIZE(TaggedGatesArgs<ExpertGateUpArgs>, 368);
 REEL_FIELD(TaggedGatesArgs<ExpertGateUpArgs>, op, 0);
 REEL_FIELD(TaggedGatesArgs<ExpertGateUpArgs>, tags, 144);
 REEL_FIELD(TaggedGatesArgs<ExpertGateUpArgs>, choice, 184);
 
-REEL_SIZE(TaggedRouteArgs, 200);
+REEL_SIZE(TaggedRouteArgs, 208);
 REEL_FIELD(TaggedRouteArgs, of, 0);
-REEL_FIELD(TaggedRouteArgs, tags, 160);
+REEL_FIELD(TaggedRouteArgs, tags, 168);
 
 REEL_SIZE(Tags, 40);
 REEL_FIELD(Tags, pass, 0);
@@ -1030,13 +1051,13 @@ REEL_FIELD(WidthNormsArgs, keys, 28);
 REEL_FIELD(WidthNormsArgs, parts, 32);
 REEL_FIELD(WidthNormsArgs, eps, 36);
 
-REEL_SIZE(AttendDeferredArgs, 312);
-REEL_SIZE(AttendLogitsArgs<AttendDeferredArgs>, 328);
-REEL_SIZE(AttendSpreadArgs<AttendDeferredArgs>, 448);
-REEL_SIZE(AttendHandingArgs<AttendDeferredArgs>, 352);
-REEL_SIZE(AttendHandingArgs<AttendLogitsArgs<AttendDeferredArgs>>, 368);
-REEL_SIZE(AttendTaggedArgs, 352);
-REEL_SIZE(AttendLogitsArgs<AttendTaggedArgs>, 368);
+REEL_SIZE(AttendDeferredArgs, 320);
+REEL_SIZE(AttendLogitsArgs<AttendDeferredArgs>, 336);
+REEL_SIZE(AttendSpreadArgs<AttendDeferredArgs>, 456);
+REEL_SIZE(AttendHandingArgs<AttendDeferredArgs>, 360);
+REEL_SIZE(AttendHandingArgs<AttendLogitsArgs<AttendDeferredArgs>>, 376);
+REEL_SIZE(AttendTaggedArgs, 360);
+REEL_SIZE(AttendLogitsArgs<AttendTaggedArgs>, 376);
 REEL_SIZE(AttendFromArgs, 208);
 static_assert(sizeof(Tags) == 40, "away follows the base");
 REEL_SIZE(RankTags, 112);
@@ -1044,12 +1065,12 @@ REEL_SIZE(RankArgs<GateUp>, 192);
 REEL_SIZE(RankArgs<Head>, 176);
 REEL_SIZE(RankArgs<Projection>, 192);
 REEL_SIZE(RankArgs<QKVApart>, 256);
-REEL_SIZE(AttendRankArgs, 424);
-REEL_SIZE(RankRouteArgs, 272);
+REEL_SIZE(AttendRankArgs, 432);
+REEL_SIZE(RankRouteArgs, 280);
 static_assert(sizeof(AttendArgs) == 200, "post and earliest follow the base");
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-REEL_SIZE(TaggedGatesArgs<CodesArgs<ExpertGateUpTagged>>, 440);
+REEL_SIZE(TaggedGatesArgs<CodesArgs<ExpertGateUpTagged>>, 448);
 REEL_FIELD(TaggedGatesArgs<CodesArgs<ExpertGateUpTagged>>, op, 0);
 REEL_FIELD(TaggedGatesArgs<CodesArgs<ExpertGateUpTagged>>, tags, 224);
 REEL_FIELD(TaggedGatesArgs<CodesArgs<ExpertGateUpTagged>>, choice, 264);
@@ -1069,6 +1090,6 @@ REEL_FIELD(WgmmaArgs<Projection>, rounded, 80);
 REEL_SIZE(WgmmaArgs<QKV>, 168);
 REEL_FIELD(WgmmaArgs<QKV>, op, 0);
 REEL_FIELD(WgmmaArgs<QKV>, rounded, 144);
-REEL_SIZE(RankGatesArgs, 432);
+REEL_SIZE(RankGatesArgs, 440);
 REEL_SIZE(RankDownArgs, 264);
 #endif

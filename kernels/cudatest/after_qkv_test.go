@@ -28,16 +28,21 @@ const (
 )
 
 func newAfterQKV(b *both, rows int, rounded, biased bool) *afterQKV {
+	return newAfterQKVOf(b, rows, afterDim, rounded, biased)
+}
+
+// newAfterQKVOf has heads of dim.
+func newAfterQKVOf(b *both, rows, dim int, rounded, biased bool) *afterQKV {
 	a := &afterQKV{both: b, qkv: b.newAttention(kernels.BF16, kernels.BF16, rows, afterHidden, afterHeads,
-		afterKVHeads, afterDim).op[1]}
+		afterKVHeads, dim).op[1]}
 	a.pool = b.normal(int(a.qkv.KV.Data.Bytes()/2), 1)
-	a.work = b.attendWorkspace(rows, afterHeads, afterDim, afterContext)
+	a.work = b.attendWorkspace(rows, afterHeads, dim, afterContext)
 	if rounded {
 		a.qkv.Workspace.Rounded = b.roundedFor(rows, afterHidden)
 	}
 	if biased {
-		a.qkv.Bias, a.qkv.BeforeRoPE = put(b, b.normal((afterHeads+2*afterKVHeads)*afterDim, 1))[1],
-			b.beforeRoPE(rows, afterKVHeads, afterDim)
+		a.qkv.Bias, a.qkv.BeforeRoPE = put(b, b.normal((afterHeads+2*afterKVHeads)*dim, 1))[1],
+			b.beforeRoPE(rows, afterKVHeads, dim)
 	}
 	return a
 }
@@ -74,7 +79,7 @@ func (a *afterQKV) results(early, deferred bool, steps []kernels.Rows, run func(
 		qkv := a.qkv
 		qkv.Rows, qkv.KV = rows, kv
 		attend := kernels.Attend{Q: qkv.Out, Rows: rows, Slots: qkv.Slots, KV: kv,
-			Out: a.poisoned(qkv.T * afterHeads * afterDim)[1], Workspace: a.work,
+			Out: a.poisoned(qkv.T * afterHeads * kv.HeadDim)[1], Workspace: a.work,
 			T: qkv.T, Layer: qkv.Layer, Heads: afterHeads, Scale: 0.125, AfterQKV: early, Queries: a.queries}
 		if deferred {
 			qkv.DeferRoPE, attend.Post = true, qkv.Post()
@@ -188,7 +193,7 @@ func (a *stagedPrompt) results(products, early bool, run func(ops ...device.Op))
 		}
 		a.stager.write(s)
 		attend := kernels.Attend{Q: qkv.Out, Rows: qkv.Rows, Slots: qkv.Slots, KV: qkv.KV,
-			Out: a.poisoned(qkv.T * afterHeads * afterDim)[1], Workspace: a.work,
+			Out: a.poisoned(qkv.T * afterHeads * qkv.KV.HeadDim)[1], Workspace: a.work,
 			T: qkv.T, Layer: qkv.Layer, Heads: afterHeads, Scale: 0.125, Class: kernels.Prefill, AfterQKV: early}
 		ops = append(ops, a.stager.op(1, qkv.T, 0))
 		if products {

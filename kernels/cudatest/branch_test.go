@@ -67,6 +67,15 @@ func TestCUDAOpAddNorm(t *testing.T) {
 			return kernels.AddNorm{Branch: all[on], Norm: norm[on], X: x[on], RowIndex: index[on], T: rows, Cols: cols,
 				Eps: 1e-6}
 		})
+		scaled, stored := put(b, start), b.poisoned(rows*cols)
+		for i, x := range []twin{scaled, stored} {
+			b.run(func(on int) device.Op {
+				return kernels.AddNorm{Branch: all[on], Norm: norm[on], X: x[on], RowIndex: index[on], T: rows, Cols: cols,
+					Eps: 1e-6, Scale: 0.37, Store: i == 1}
+			})
+			b.closeTo(fmt.Sprintf("%d columns, scaled, stored: %d", cols, i), read[float32](b, 1, x[1])[:3*cols],
+				read[float32](b, 0, x[0])[:3*cols], func(int) float64 { return 1e-5 }, 1e-5)
+		}
 		b.close(fmt.Sprintf("%d columns", cols), x, 1e-5, 1e-5)
 		got := read[float32](b, 1, x[1])
 		b.equal("padding", bits32(got[3*cols:]), bits32(start[3*cols:]))

@@ -97,6 +97,9 @@ func TestCUDARoute(t *testing.T) {
 				"of the chosen": func(o *kernels.Route, on int, bias, _ twin) {
 					o.Scoring, o.Bias = kernels.SoftmaxOfChosen, bias[on]
 				},
+				"with a scale of each expert": func(o *kernels.Route, on int, _, choice twin) {
+					o.Normalise, o.ExpertScales = true, choice[on]
+				},
 				"groups": func(o *kernels.Route, _ int, _, _ twin) { o.Groups, o.GroupsUsed = 4, 2 },
 				"corrected": func(o *kernels.Route, on int, _, choice twin) {
 					o.Scoring, o.Choice, o.Normalise, o.Groups, o.GroupsUsed, o.BestTwo = kernels.Sigmoid, choice[on],
@@ -162,6 +165,10 @@ func TestCUDAExperts(t *testing.T) {
 				m.compare(fmt.Sprintf("type %d, %d rows of %d to %d", dtype, rows, hidden, inner))
 				m.biased(rows%2 == 1)
 				m.compare(fmt.Sprintf("type %d, %d rows of %d to %d, with biases", dtype, rows, hidden, inner))
+				for on := range 2 {
+					m.gateUp[on].Limit, m.gateUp[on].Activation = 0, kernels.GELUTanh
+				}
+				m.compare(fmt.Sprintf("type %d, %d rows of %d to %d, with GELU", dtype, rows, hidden, inner))
 			}
 		})
 	}

@@ -20,6 +20,7 @@ struct RouteArgs {
 	float scale, eps;
 	// Of a step of one row, whose segments are its ranks; else null, and reel_group makes the segments.
 	int32_t *count, *expert, *place, *row;
+	const float *scales; // [experts], or null
 };
 
 // TaggedRouteArgsOf are those of a row's logits as tagged values: tags.in is X, tags.out the logits.
@@ -322,7 +323,9 @@ __device__ __forceinline__ Choice route_choose(const RouteArgs &a, const Logits 
 		v = __shfl_sync(~0u, v, chosen % 32);
 		if (s.lane == k) weight = v, id = chosen;
 	}
-	return {id, weighs ? s.weight(weight) : 0};
+	weight = weighs ? s.weight(weight) : 0;
+	if (weighs && a.scales) weight = __fmul_rn(weight, a.scales[id]); // of no rank: of expert 0
+	return {id, weight};
 }
 
 // route_store stores the choice of row t, and the segments of a step of one row.

@@ -21,8 +21,8 @@ func (l *launches) Launch(op device.Op) error {
 }
 
 // Each attention comes right after the QKV of its rows and layer and has AfterQKV set. In
-// decode passes of families with biases or norms of q and k it takes over QK post-processing. After
-// the last attention of a prefill pass only sampled rows go on.
+// decode passes of families with biases or norms of q and k it takes over QK post-processing, but in layers
+// that use keys and values of others, and of wide heads. After the last attention of a prefill pass only sampled rows go on.
 func TestAttentionFollowsItsQKV(t *testing.T) {
 	h, m := embedded(t)
 	followsQKV(t, h, m)
@@ -78,12 +78,12 @@ func followsQKV(t *testing.T, h device.Device, m *model.Model) {
 				followsLatentQKV(t, l.ops[i-2:i+2], a, sh)
 				continue
 			}
+			q, ok := l.ops[i-1].(kernels.QKV)
 			defers := sh.Class == kernels.Decode && (m.Config.Bias || m.Config.HeadNorms || m.Config.WidthNorms) &&
-				a.Queries < 2
+				a.Queries < 2 && !q.QueriesOnly && !kernels.WideHeads(a.KV.HeadDim)
 			if a.Post.IsZero() == defers {
 				t.Errorf("%+v: attention applies QK post-processing: %t", sh, !a.Post.IsZero())
 			}
-			q, ok := l.ops[i-1].(kernels.QKV)
 			if !ok || q.T != a.T || q.Rows != a.Rows || q.KV != a.KV || q.Layer != a.Layer || q.Out != a.Q ||
 				q.Class != a.Class || q.DeferRoPE && q.Post() != a.Post || q.DeferRoPE == a.Post.IsZero() {
 				t.Errorf("%+v: attention of layer %d follows %s, wants its QKV", sh, a.Layer, l.ops[i-1].Kernel())

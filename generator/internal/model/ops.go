@@ -29,6 +29,7 @@ func (p *pass) embed() kernels.Embed {
 
 func (p *pass) qkv(i int, h kernels.Handover) kernels.QKV {
 	m, s, w, from := p.model, p.memory, &p.model.layers[i], p.model.Config.kvSource(i)
+	at := m.Config.pageLayer(from)
 	x := s.x
 	if m.Config.Eagle != nil {
 		x = s.eagle.joined
@@ -37,7 +38,7 @@ func (p *pass) qkv(i int, h kernels.Handover) kernels.QKV {
 		X: x, Norm: w.attentionNorm, Eps: m.Config.layerEps(), HeadEps: m.Config.RMSNormEps,
 		Q: w.q, K: w.k, V: w.v, Bias: w.bias, HeadNorms: w.headNorms, WidthNorms: w.widthNorms, RoPE: m.ropeOf(i),
 		ValueNorms: m.Config.ValueNorms && from == i, QueriesOnly: from != i,
-		Rows: s.Rows, Slots: s.Slots, KV: s.kvOf(from), Layer: s.kvLayer(from), Out: s.q, BeforeRoPE: s.beforeRoPE,
+		Rows: s.Rows, Slots: s.Slots, KV: s.kvOf(at), Layer: s.kvLayer(at), Out: s.q, BeforeRoPE: s.beforeRoPE,
 		T: p.Rows, Hidden: m.Config.layerInput(), Heads: m.Config.heads(),
 		Class: p.Class, Generated: kernels.Generated(p.Generated), Workspace: s.hiddenWorkspace(), Handover: h,
 		Tags: p.layerTags(i).qkv,
@@ -56,13 +57,14 @@ func (m *Model) ropeOf(i int) device.Buffer {
 }
 
 func (p *pass) attend(i int, h kernels.Handover) kernels.Attend {
-	c, s, from := p.model.Config, p.memory, p.model.Config.kvSource(i)
+	c, s := p.model.Config, p.memory
+	at := c.pageLayer(c.kvSource(i))
 	out := s.own.attended
 	if c.Latent != nil {
 		out = s.latent.sums
 	}
 	return kernels.Attend{
-		Q: s.q, Rows: s.Rows, Slots: s.Slots, KV: s.kvOf(from), Layer: s.kvLayer(from), Out: out,
+		Q: s.q, Rows: s.Rows, Slots: s.Slots, KV: s.kvOf(at), Layer: s.kvLayer(at), Out: out,
 		T: p.Rows, Heads: c.heads(), Scale: c.attentionScale(), Softcap: c.ScoreCap, Sinks: p.model.layers[i].sinks,
 		Window: c.Window(i),
 		Class:  p.Class, Generated: kernels.Generated(p.Generated), Workspace: s.attendWorkspace, Handover: h,
@@ -73,9 +75,11 @@ func (p *pass) attend(i int, h kernels.Handover) kernels.Attend {
 // deferRoPE moves biases, head norms and RoPE from qkv into attend if the family has biases
 // or norms of q and k: a fused epilogue of the product cannot apply these. Only the decode class
 // can defer, and no verify pass: there a row needs the keys of others that are as new. An attention over a view of the
-// pages does not know where a row's own key goes, and one from a position on has no kernels for it.
+// pages does not know where a row's own key goes, and one from a position on, of wide heads or of keys of another layer
+// has no kernels for it.
 func (p *pass) deferRoPE(qkv kernels.QKV, attend kernels.Attend) (kernels.QKV, kernels.Attend) {
-	if p.model.Config.preparesHeads() && !p.verifies() && attend.Rows == qkv.Rows && attend.First == 0 {
+	if p.model.Config.preparesHeads() && !p.verifies() && attend.Rows == qkv.Rows && attend.First == 0 &&
+		!qkv.QueriesOnly && !kernels.WideHeads(qkv.KV.HeadDim) {
 		qkv.DeferRoPE, attend.Post = true, qkv.Post()
 	}
 	return qkv, attend

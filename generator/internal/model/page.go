@@ -12,11 +12,26 @@ func (c Config) layersKV() (all kernels.KVLayers) {
 	if c.Latent != nil {
 		return slices.Repeat(kernels.KVLayers{c.Latent.kv()}, c.Layers)
 	}
-	for i := range c.ownKV() {
+	all = make(kernels.KVLayers, c.ownKV())
+	for i := range all {
 		each := c.At(i)
-		all = append(all, kernels.LayerKV{Heads: each.kvHeads(), HeadDim: each.HeadDim})
+		all[c.pageLayer(i)] = kernels.LayerKV{Heads: each.kvHeads(), HeadDim: each.HeadDim}
 	}
 	return all
+}
+
+// pageLayer returns the place among the layers of a page of layer i, which has keys and values of its own: wide ones come
+// first, as pages then have the least between layers.
+func (c Config) pageLayer(i int) (place int) {
+	if c.Wide == nil {
+		return i
+	}
+	for j := range c.ownKV() {
+		if c.isWide(j) && !c.isWide(i) || c.isWide(j) == c.isWide(i) && j < i {
+			place++
+		}
+	}
+	return place
 }
 
 // poolOf returns a pool whose pages have these layers, without memory. Layers that are all alike need no places of their
@@ -29,7 +44,7 @@ func poolOf(kv kernels.KV, layers kernels.KVLayers) kernels.KV {
 	return kv
 }
 
-// kvOf returns the pool as the ops of a layer take it that uses the keys and values of layer i.
+// kvOf returns the pool as the ops of a layer take it that uses the keys and values at place i of a page.
 func (s *StepMemory) kvOf(i int) kernels.KV {
 	if s.KV.All == 0 {
 		return s.KV

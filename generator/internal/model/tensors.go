@@ -283,8 +283,10 @@ func (c Config) CheckOps(formats map[string]kernels.DType) error {
 				continue // a layer has one of the feed-forwards
 			}
 			var all []kernels.DType
-			for _, name := range op {
-				all = append(all, formats[layerPrefix(i)+name])
+			for _, name := range op { // a layer may have no keys and values of its own, or values that are keys
+				if f, ok := formats[layerPrefix(i)+name]; ok {
+					all = append(all, f)
+				}
 			}
 			if err := kernels.CheckTogether(op[0] != qProj, all...); err != nil {
 				return fmt.Errorf("%s%s: %w", layerPrefix(i), strings.Join(op, ", "), err)

@@ -145,22 +145,22 @@ func (p Planner) checkPacked() error {
 // checkWidths returns an error for dimensions that a GPU has no kernels for.
 func (p Planner) checkWidths() error {
 	c := p.Config
-	if err := kernels.CheckAlike(c.Wide == nil && c.SharedKV == nil); err != nil {
-		return fmt.Errorf("%s: %w", c.Name, err)
-	}
-	headDim := c.HeadDim
 	if l := c.Latent; l != nil {
-		headDim = 0 // keys of heads are never made
+		c.HeadDim = 0 // keys of heads are never made
 		if err := kernels.CheckLatent(c.Heads, l.Nope, l.Rope, l.Value, l.Rank, l.QueryRank); err != nil {
 			return err
 		}
 	}
-	if err := kernels.CheckPacked(headDim, c.Hidden, c.Inner); err != nil {
-		return err
+	for i := range c.Layers {
+		if layer := c.At(i); layer.HeadDim != c.HeadDim || layer.Inner != c.Inner || i == 0 {
+			if err := kernels.CheckPacked(layer.HeadDim, c.Hidden, layer.Inner); err != nil {
+				return err
+			}
+		}
 	}
 	if e := c.Experts; e != nil {
 		for _, width := range []int{e.Inner, e.Shared} {
-			if err := kernels.CheckPacked(headDim, c.Hidden, width); err != nil {
+			if err := kernels.CheckPacked(c.HeadDim, c.Hidden, width); err != nil {
 				return fmt.Errorf("experts: %w", err)
 			}
 		}
@@ -199,23 +199,37 @@ func (p Planner) startGraphs(context, batch int) (n int, bytes int64) {
 	return n, bytes
 }
 
-// passNodes returns the most kernels of a pass beside its layers: eight, and the exchanges of logits and sampled rows.
+// passNodes returns the most kernels of a pass beside its layers: eight, the exchanges of logits and sampled rows, and
+// what makes the inputs of layers.
 func passNodes(c model.Config) int {
+	n := 8
 	if c.Ranks > 1 {
-		return 10
+		n = 10
 	}
-	return 8
+	if c.PerLayer > 0 {
+		n += 5 // the inputs of all layers
+	}
+	return n
 }
 
-// layerNodes returns the most kernels of a layer: ten, and more for latents, for shared experts and for the exchanges
-// of several GPUs.
+// layerNodes returns the most kernels of a layer: ten, and more for latents, for wide heads, for embeddings of layers, for
+// shared experts and for the exchanges of several GPUs.
 func layerNodes(c model.Config) int {
 	n := 10
 	if c.Latent != nil {
 		n += 8
 	}
+	if c.Wide != nil {
+		n++ // attention that does no post-processing of q, k and v
+	}
+	if c.PerLayer > 0 {
+		n += 6
+	}
 	if c.Experts != nil && c.Experts.Shared > 0 {
 		n += 4
+		if c.Experts.Beside {
+			n += 3
+		}
 	}
 	if c.Ranks > 1 {
 		n += 4

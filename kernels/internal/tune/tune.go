@@ -37,6 +37,13 @@ var ShareMerge = true
 // for many rows. 0 uses that one for many rows, else the smallest with which all tiles run at the same time.
 var PrefillQueries = 0
 
+// WideTogether lets the keys and the values of a block of attention over wide heads lie in shared memory at once, where
+// it has room for both.
+var WideTogether = true
+
+// WideRows lets a block of attention over wide heads have several rows of a prompt.
+var WideRows = true
+
 // CodesRing lets Hopper multiply one row by quantised weights from a ring in shared memory, where that is
 // faster.
 var CodesRing = true
