@@ -28,7 +28,12 @@ func TestCUDARefusesShapes(t *testing.T) {
 		},
 		"no workspace":                 func(o *Attend) { o.Workspace = device.Buffer{} },
 		"head size":                    func(o *Attend) { o.KV.HeadDim = 12 },
-		"head size too large":          func(o *Attend) { o.KV.HeadDim = 264 },
+		"wide heads of odd size":       func(o *Attend) { o.KV.HeadDim = 264 },
+		"head size too large":          func(o *Attend) { o.KV.HeadDim = 528 },
+		"wide heads in float32":        func(o *Attend) { o.KV.HeadDim, o.KV.DType = 512, F32 },
+		"wide heads, deferred RoPE":    func(o *Attend) { o.KV.HeadDim, o.Post.RoPE = 512, x },
+		"wide heads, rounded":          func(o *Attend) { o.KV.HeadDim, o.Handover.Rounded = 512, x },
+		"wide heads, small workspace":  func(o *Attend) { o.KV.HeadDim = 512 },
 		"sinks from a position on":     func(o *Attend) { o.Sinks, o.First = x, 1 },
 		"softcap from a position on":   func(o *Attend) { o.Softcap, o.First = 1, 1 },
 		"head size with deferred RoPE": func(o *Attend) { o.KV.HeadDim, o.Post.RoPE = 24, x },
@@ -44,15 +49,15 @@ func TestCUDARefusesShapes(t *testing.T) {
 		}
 	}
 	byLayer := good
-	byLayer.KV = KVLayers{good.KV.layer(), good.KV.layer()}.Of(good.KV, 1)
+	byLayer.KV = KVLayers{{Heads: 3, HeadDim: 32}, good.KV.layer()}.Of(good.KV, 1) // at 3/2 of a layer's size
 	latent := good
 	latent.KV.Heads, latent.KV.Values = 1, 16
 	wide, first, rows := latent, latent, HeadProduct{W: Weight{Rows: 24, Cols: 16, Layout: Fragments}, Heads: 3}
 	wide.KV.HeadDim, first.First = 592, 1
-	for name, op := range map[string]interface{ CUDA(*cuda.Queue) error }{"pages whose layers differ": byLayer,
+	for name, op := range map[string]interface{ CUDA(*cuda.Queue) error }{"layers at no multiple of their size": byLayer,
 		"latents of 592": wide, "latents from a position on": first, "heads of 8 rows": rows,
-		"products of c of 20 rows":              LatentQKV{KV: KV{DType: BF16}, Q: Weight{Rows: 32}, C: Weight{Rows: 20}},
-		"keys and values of layers that differ": QKV{KV: byLayer.KV}} {
+		"products of c of 20 rows":       LatentQKV{KV: KV{DType: BF16}, Q: Weight{Rows: 32}, C: Weight{Rows: 20}},
+		"keys and values at no multiple": QKV{KV: byLayer.KV}} {
 		if err := op.CUDA(nil); !errors.Is(err, device.ErrBadShape) {
 			t.Errorf("%s: %v, wants ErrBadShape", name, err)
 		}

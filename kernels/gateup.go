@@ -61,12 +61,6 @@ func (f Activation) coefficients() (linear, cubic float64) {
 	return linear, geluCubic * linear
 }
 
-// exponent returns the coefficients of -b, to base 2.
-func (f Activation) exponent() (linear, cubic float32) {
-	l, c := f.coefficients()
-	return float32(-l * math.Log2E), float32(-c * math.Log2E)
-}
-
 // scale returns Scale, or 1.
 func (o GateUp) scale() float32 {
 	if o.Scale == 0 {

@@ -2,7 +2,11 @@
 
 package kernels
 
-import "reel.internal/reel/kernels/device/cuda"
+import (
+	"math"
+
+	"reel.internal/reel/kernels/device/cuda"
+)
 
 // CUDA launches a product whose units are a tile of 16 outputs of Gate and the same of Up.
 func (o GateUp) CUDA(q *cuda.Queue) error {
@@ -31,4 +35,10 @@ func (o GateUp) CUDA(q *cuda.Queue) error {
 func (p productLaunch) persistsForOneRow(sms int) bool {
 	blocks := 2 * sms
 	return p.class == Decode && p.fewRows() == &gemv && !anyQuantised(p.weights) && p.units > blocks && 2*p.units <= 3*blocks
+}
+
+// exponent returns the coefficients of -b, to base 2.
+func (f Activation) exponent() (linear, cubic float32) {
+	l, c := f.coefficients()
+	return float32(-l * math.Log2E), float32(-c * math.Log2E)
 }
