@@ -20,6 +20,7 @@ func TestHeadsHandoverType(t *testing.T) {
 		{Decode, 128, []Weight{q4}, Q4_K}, {Decode, 64, []Weight{q8}, Q8_0}, {Decode, 256, []Weight{q8}, Q8_0},
 		{Decode, 112, []Weight{q4}, Q4_K}, {Decode, 32, []Weight{q4}, 0}, {Decode, 96, []Weight{q4}, 0},
 		{Decode, 120, []Weight{q4}, 0}, {Decode, 128, []Weight{bf16}, BF16}, {Decode, 128, []Weight{q4, bf16}, 0},
+		{Decode, 512, []Weight{q4}, 0}, {Decode, 512, []Weight{bf16}, 0}, {Prefill, 512, []Weight{bf16}, 0},
 		{Prefill, 128, []Weight{bf16}, BF16}, {Prefill, 128, []Weight{{DType: MXFP4}}, 0},
 	} {
 		if got := test.class.HeadsHandoverType(test.dim, test.weights...); got != test.want {

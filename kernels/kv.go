@@ -8,7 +8,7 @@ import (
 )
 
 // KV is the pool of KV pages. A page holds PageTokens tokens of one sequence over all layers,
-// so that a single copy moves it. It has the layers one after another, each of them
+// so that a single copy moves it. It has the layers one after another, with gaps if [KVLayers] says so, each of them
 // [key, value][KV head][token of the page][HeadDim], or with Values [KV head][token of the page][HeadDim].
 // Page 0 is the trash page.
 type KV struct {
@@ -49,15 +49,19 @@ func (l KVLayers) Of(k KV, layer int) KV {
 	return k
 }
 
-// start returns the elements of a token before a layer, or with the number of layers all. If the largest layer is a
-// multiple of each other one, a layer begins at a multiple of its size, and so does each page: a GPU's kernels count
-// places as if all layers were alike.
-func (l KVLayers) start(layer int) (at int) {
-	most := 0
+// most returns the elements of the largest layer, and whether they are a multiple of those of each other one.
+func (l KVLayers) most() (n int, divided bool) {
 	for _, each := range l {
-		most = max(most, each.elements())
+		n = max(n, each.elements())
 	}
-	counted := !slices.ContainsFunc(l, func(each LayerKV) bool { return most%each.elements() != 0 })
+	return n, !slices.ContainsFunc(l, func(each LayerKV) bool { return n%each.elements() != 0 })
+}
+
+// start returns the elements of a token before a layer, or with the number of layers all. If each layer divides the
+// largest one, a layer begins at a multiple of its own size, and so does each page: a GPU's kernels find a place by the
+// number of layers of their own size before it. Else the layers have no gaps, and a GPU refuses them.
+func (l KVLayers) start(layer int) (at int) {
+	most, counted := l.most()
 	for i, each := range l {
 		if n := each.elements(); counted {
 			at = splitsOf(at, n) * n

@@ -2,8 +2,8 @@
 
 package kernels
 
-// units returns how many layers like the op's lie before it in a page, and in all of it, as kernels count that take all
-// layers for alike.
+// units returns how many layers of the size of the op's would fill a page before it, and the whole page. Kernels find
+// places so, as if all layers were alike.
 func (k KV) units(layer int) (before, all int) {
 	n := k.layer().elements()
 	return k.start(layer) / n, k.token() / n

@@ -45,6 +45,28 @@ func TestLayersOfAPage(t *testing.T) {
 	}
 }
 
+// Layers that divide the largest one begin at multiples of their sizes, as do pages. Others have no gaps.
+func TestLayersBeginAtMultiplesOfTheirSizes(t *testing.T) {
+	for _, c := range []struct {
+		layers  KVLayers
+		starts  []int // the last one is the size of all
+		divided bool
+	}{
+		{KVLayers{{2, 512, 0}, {8, 256, 0}, {8, 256, 0}}, []int{0, 4096, 8192, 12288}, true},
+		{KVLayers{{2, 512, 0}, {2, 256, 0}}, []int{0, 2048, 4096}, true},
+		{KVLayers{{2, 512, 0}, {3, 256, 0}, {3, 256, 0}}, []int{0, 2048, 3584, 5120}, false},
+	} {
+		for i, want := range c.starts {
+			if got := c.layers.start(i); got != want {
+				t.Errorf("%v: layer %d begins at %d, want %d", c.layers, i, got, want)
+			}
+		}
+		if err := CheckPages(c.layers); (err == nil) != c.divided || err != nil && !errors.Is(err, device.ErrBadShape) {
+			t.Errorf("%v on a GPU: %v", c.layers, err)
+		}
+	}
+}
+
 // Values that are part of their keys have one place, in pages of equal layers too.
 func TestValuesInKeys(t *testing.T) {
 	for _, kv := range []KV{layered.Of(KV{Pages: 3, PageTokens: 4}, 1),

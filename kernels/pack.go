@@ -90,6 +90,16 @@ func CheckPacked(headDim, hidden, inner int) error {
 	return nil
 }
 
+// CheckPages returns [device.ErrBadShape] for pages of keys and values in which a GPU's kernels cannot count places: of
+// layers of which one does not divide the largest.
+func CheckPages(l KVLayers) error {
+	if most, divided := l.most(); !divided {
+		return gpuLimit(fmt.Sprintf("layers that differ in their keys and values on a GPU: each must divide the largest, "+
+			"of %d elements a token; --device host serves any", most))
+	}
+	return nil
+}
+
 // CheckLatent returns [device.ErrBadShape] for dimensions of latent attention that the ops do not support on a GPU:
 // heads of queries with nope elements beside those that RoPE rotates, values of value elements, and latents of rank; the
 // latent of queries has queryRank, or none.

@@ -24,7 +24,7 @@ func (m *mixture) ofPrompt() *mixture {
 }
 
 // The experts of a prompt are the host's, in all formats, for numbers of rows at which kernels change, with gpt-oss's
-// biases and limit and without. Each op is compared alone, over inputs that are exact in 16 bits.
+// biases and limit and without, and with GELU. Each op is compared alone, over inputs that are exact in 16 bits.
 func TestCUDAPromptExperts(t *testing.T) {
 	for _, dtype := range promptFormats {
 		t.Run(fmt.Sprint(dtype), func(t *testing.T) {
@@ -35,17 +35,21 @@ func TestCUDAPromptExperts(t *testing.T) {
 					hidden, inner = 64*(1+b.r.IntN(17)), 64*(1+b.r.IntN(9))
 				}
 				m := newMixture(b, dtype, rows, hidden, inner, 8, 3).ofPrompt()
+				compare := m.compare
 				if dtype.Quantised() {
-					m.nearHost(fmt.Sprintf("%d rows of %d to %d", rows, hidden, inner))
-				} else {
-					m.compare(fmt.Sprintf("%d rows of %d to %d", rows, hidden, inner))
+					compare = m.nearHost
+				}
+				name := fmt.Sprintf("%d rows of %d to %d", rows, hidden, inner)
+				compare(name)
+				for on := range 2 {
+					m.gateUp[on].Activation = kernels.GELUTanh
+				}
+				compare(name + ", with GELU")
+				for on := range 2 {
+					m.gateUp[on].Activation = kernels.SiLU
 				}
 				m.biased(rows%2 == 1)
-				if dtype.Quantised() {
-					m.nearHost(fmt.Sprintf("%d rows of %d to %d, with biases", rows, hidden, inner))
-				} else {
-					m.compare(fmt.Sprintf("%d rows of %d to %d, with biases", rows, hidden, inner))
-				}
+				compare(name + ", with biases")
 			}
 		})
 	}

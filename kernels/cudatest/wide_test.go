@@ -207,6 +207,9 @@ func TestCUDAQKVOfLayersThatDiffer(t *testing.T) {
 				o.KV = layers.Of(o.KV, 1)
 				o.KV.Data = b.load(on, poison(int(o.KV.PageBytes())*o.KV.Pages))
 			}
+			if workspace := i%3 > 0; workspace {
+				a.op[1].Workspace = kernels.Workspace{Rounded: b.roundedFor(rows, hidden), Partials: b.partialsFor(rows)}
+			}
 			name := fmt.Sprintf("%v, %d rows of %d, %d heads of %d for each of %d, prefill %t, own %t, differ %t", dtype, rows,
 				hidden, group, dim, kvHeads, prefill, own, differ)
 			b.run(func(on int) device.Op { return a.op[on] })
@@ -298,7 +301,7 @@ func BenchmarkCUDAWideAttend(t *testing.B) {
 			a := newAttending(newBoth(t), c.heads, c.kvHeads, 512, c.n)
 			rows := make([]kernels.Row, c.rows)
 			for i := range rows {
-				rows[i] = kernels.Row{Slot: int32(1), Position: int32(c.n - 1 - i*(c.rows/400))}
+				rows[i] = kernels.Row{Slot: 1, Position: int32(c.n - c.rows + i)}
 			}
 			op, _ := a.mixedOf(rows)
 			if c.rows < 400 {

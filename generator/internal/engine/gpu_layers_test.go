@@ -39,7 +39,10 @@ func gpuLayersConfigs() map[string]model.Config {
 func TestGPUGivesTheSameTokensOfLayersThatDiffer(t *testing.T) {
 	for name, c := range gpuLayersConfigs() {
 		t.Run(name, func(t *testing.T) {
-			sameTokens(t, randomRequest(), inHostTier(), func(o Options) *Engine { return onGPUs(t, openGPU(t), c, o) })
+			further := inHostTier()
+			further["larger chunks"] = func(o *Options) { o.Chunk = 128 }
+			further["drafts"] = func(o *Options) { o.Draft, o.DraftTokens, o.DraftAlways = DraftLookup, 3, true }
+			sameTokens(t, randomRequest(), further, func(o Options) *Engine { return onGPUs(t, openGPU(t), c, o) })
 		})
 	}
 }

@@ -69,7 +69,7 @@ func (s *StepMemory) allocate(dev tracked, c Config) (err error) {
 // allocatePass allocates the pool and what the layers of a pass and its head work in.
 func (s *StepMemory) allocatePass(dev tracked, c Config) (err error) {
 	g := s.Geometry
-	s.layers = g.guarded(c.layersKV())
+	s.layers = g.guarded(c.LayersKV())
 	s.KV = poolOf(kernels.KV{DType: g.KVType, Pages: g.Pages + 1, PageTokens: g.PageTokens}, s.layers)
 	if s.KV.Data, err = g.allocatePool(dev, s.KV); err != nil {
 		return err

@@ -6,9 +6,9 @@ import (
 	"reel.internal/reel/kernels"
 )
 
-// layersKV returns what a page holds of each layer of the model. Families whose layers differ, or that store a latent,
+// LayersKV returns what a page holds of each layer of the model. Families whose layers differ, or that store a latent,
 // differ here.
-func (c Config) layersKV() (all kernels.KVLayers) {
+func (c Config) LayersKV() (all kernels.KVLayers) {
 	if c.Latent != nil {
 		return slices.Repeat(kernels.KVLayers{c.Latent.kv()}, c.Layers)
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"reel.internal/reel/kernels"
 )
 
 // gemma4Of returns a published config of Gemma 4: that of a size, whose fields are given, in the form before transformers
@@ -95,8 +97,39 @@ func TestPublishedGemma4(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	e2b := config(t, "gemma-4-e2b")
-	if e2b.kvSource(34) != 14 || e2b.kvSource(33) != 13 || e2b.kvSource(14) != 14 || len(e2b.layersKV()) != 15 {
+	if e2b.kvSource(34) != 14 || e2b.kvSource(33) != 13 || e2b.kvSource(14) != 14 || len(e2b.LayersKV()) != 15 {
 		t.Errorf("layers 34 and 33 use %d and %d", e2b.kvSource(34), e2b.kvSource(33))
+	}
+}
+
+// A page has the wide layers first, so that few elements of a token are between layers, and a GPU can count places.
+func TestPagesOfPublishedGemma4(t *testing.T) {
+	for name, gap := range map[string]int{"gemma-4-e2b": 0, "gemma-4-e4b": 0, "gemma-4-26b-a4b": 2048, "gemma-4-31b": 0,
+		"gemma-4-12b": 0} {
+		c := config(t, name)
+		layers, sum := c.LayersKV(), 0
+		for i := range layers {
+			kv := layers.Of(kernels.KV{DType: kernels.BF16, PageTokens: 1}, i)
+			if n := 2 * kv.Heads * kv.HeadDim; kv.Start%n != 0 || kv.All%n != 0 || kv.Start < sum {
+				t.Errorf("%s: layer %d of %d elements begins at %d of %d, after %d", name, i, n, kv.Start, kv.All, sum)
+			} else {
+				sum += n
+			}
+			if i > 0 && kv.HeadDim > layers[i-1].HeadDim {
+				t.Errorf("%s: layer %d is wider than the one before", name, i)
+			}
+		}
+		if all := layers.Of(kernels.KV{}, 0).All; all != sum+gap {
+			t.Errorf("%s: %d elements for %d", name, all, sum)
+		}
+		for i := range c.ownKV() {
+			if layers[c.pageLayer(i)].HeadDim != c.At(i).HeadDim {
+				t.Errorf("%s: layer %d has another one's place", name, i)
+			}
+		}
+		if err := kernels.CheckPages(layers); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -31,7 +31,7 @@ func (m *Model) expertBytes() (total int64) {
 // PageBytes returns the size of the model's part of a KV page of so many tokens, on all ranks: keys and values, and an
 // EAGLE-3 head's feature.
 func (c Config) PageBytes(kvType kernels.DType, pageTokens int) int64 {
-	n := int64(c.ranks()) * poolOf(kernels.KV{DType: kvType, PageTokens: pageTokens}, c.layersKV()).PageBytes()
+	n := int64(c.ranks()) * poolOf(kernels.KV{DType: kvType, PageTokens: pageTokens}, c.LayersKV()).PageBytes()
 	if c.Eagle != nil {
 		n += kernels.NewFeatures(1, pageTokens, 1, 0, c.Hidden).Pool.PageBytes()
 	}

@@ -74,7 +74,8 @@ func (p Planner) draftNodes(k graphs.Key) int {
 			passes++
 		}
 	}
-	return passes * (layerNodes(p.Draft.Config)*p.Draft.Config.Layers + 4)
+	c := p.Draft.Config
+	return passes * (layerNodes(c)*c.Layers + passNodes(c) - 4) // without stage, accept and what writes records
 }
 
 // checkDraftPacked returns an error for a draft model that a GPU has no kernels for.

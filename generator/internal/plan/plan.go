@@ -151,6 +151,9 @@ func (p Planner) checkWidths() error {
 			return err
 		}
 	}
+	if err := kernels.CheckPages(c.LayersKV()); err != nil {
+		return err
+	}
 	for i := range c.Layers {
 		if layer := c.At(i); layer.HeadDim != c.HeadDim || layer.Inner != c.Inner || i == 0 {
 			if err := kernels.CheckPacked(layer.HeadDim, c.Hidden, layer.Inner); err != nil {
@@ -212,23 +215,26 @@ func passNodes(c model.Config) int {
 	return n
 }
 
-// layerNodes returns the most kernels of a layer: ten, and more for latents, for wide heads, for embeddings of layers, for
-// shared experts and for the exchanges of several GPUs.
+// layerNodes returns the most kernels of a layer, those of a prompt: ten, and more for latents, for norms after both parts
+// of a layer, for wide heads, for embeddings of layers, for shared experts and for the exchanges of several GPUs.
 func layerNodes(c model.Config) int {
 	n := 10
 	if c.Latent != nil {
 		n += 8
 	}
+	if c.NormsAfter {
+		n += 2
+	}
 	if c.Wide != nil {
-		n++ // attention that does no post-processing of q, k and v
+		n++ // attention of wide heads leaves its results unrounded
 	}
 	if c.PerLayer > 0 {
-		n += 6
+		n += 8 // a gate, and two projections of which each has up to three kernels, and a norm
 	}
 	if c.Experts != nil && c.Experts.Shared > 0 {
 		n += 4
 		if c.Experts.Beside {
-			n += 3
+			n += 6 // three norms, and projections that store
 		}
 	}
 	if c.Ranks > 1 {
