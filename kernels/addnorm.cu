@@ -16,8 +16,8 @@ struct AddNormArgs {
 	int32_t stores;      // x holds nothing before
 };
 
-// addnorm: X[t] = scale (X[t] + rmsnorm(branch[t])). A block is a row. The order of its sum depends on cols alone. The norm is loaded
-// before the wait, and all else of a row in one go after it.
+// addnorm: X[t] = scale (X[t] + rmsnorm(branch[t])). A block is a row. The order of its sum depends on cols alone. The
+// norm is loaded before the wait, and all else of a row in one go after it.
 extern "C" __global__ void __launch_bounds__(ADD_NORM_THREADS) reel_addnorm(const __grid_constant__ AddNormArgs a) {
 	const int quads = a.cols / 4;
 	const float4 *const branch = reinterpret_cast<const float4 *>(a.branch + (size_t)blockIdx.x * a.cols);

@@ -29,9 +29,8 @@ __device__ __forceinline__ int latent_split_begin(int split) {
 	return split < SHORTS ? split * SHORT_SPLIT : LATENT_SHORT + (split - SHORTS) * LONG_SPLIT;
 }
 
-// A merge takes up to LATENT_MERGED splits at a time, and up to a unit of four elements for each thread.
-constexpr int LATENT_MERGED = 64;
-constexpr int WIDE_DIM = LATENT_VALUES;
+constexpr int LATENT_MERGED = 64;        // splits that a merge takes at a time, at most
+constexpr int WIDE_DIM = LATENT_VALUES; // at most, of keys and values apart
 
 // LatentFactors are the factors of the sums before a split, and of its own, and its sum of weights.
 struct LatentFactors {
@@ -42,7 +41,7 @@ struct LatentFactors {
 template <bool APART> struct LatentShared {
 	static constexpr int DIM = APART ? WIDE_DIM : LATENT_DIM; // at most
 	static constexpr int PITCH = DIM + 8; // elements from row to row in shared memory, against bank conflicts
-	static constexpr int MERGE_UNITS = APART ? 2048 : 2304;
+	static constexpr int MERGE_UNITS = APART ? 2048 : 2304; // of four elements, that a merge takes at a time
 	union {
 		uint16_t q[LATENT_ENTRIES][PITCH]; // until they are in registers
 		float scores[LATENT_SLICES][LATENT_ENTRIES][SCORES_PITCH];
@@ -57,9 +56,10 @@ template <bool APART> struct LatentShared {
 	};
 };
 
-// LatentAttend is a block of threads: one row, and up to LATENT_ENTRIES query heads from `head` on; or `count` rows of one
-// sequence, one after another in the entries, and all query heads of a KV head. Of results a lane has entries lane/4 and lane/4+8; a warp has LATENT_PAIRS pairs of eight elements, and of each the elements 2(lane%4)
-// and the next one of both. Of weights a thread has LATENT_EACH positions of entry threadIdx.x/16.
+// LatentAttend is a block of threads. It has one row and up to LATENT_ENTRIES of its query heads, from `head` on; or
+// `count` rows of one sequence with all query heads of a KV head, row after row. Of results a lane has entries lane/4 and
+// lane/4+8; a warp has LATENT_PAIRS pairs of eight elements, and of each the elements 2(lane%4) and the next one of both.
+// Of weights a thread has LATENT_EACH positions of entry threadIdx.x/16.
 template <bool APART> struct LatentAttend {
 	using Shared = LatentShared<APART>;
 	static constexpr int PITCH = Shared::PITCH, MERGE_UNITS = Shared::MERGE_UNITS;
@@ -120,8 +120,8 @@ template <bool APART> struct LatentAttend {
 	__device__ __forceinline__ int column(int pair) const { return 16 * (warp() * LATENT_PAIRS + pair); }
 	// step returns the first element of a step of the warp's slice, or dim past its end.
 	__device__ __forceinline__ int step(int k) const {
-		const int steps = a.dim / 16, from = steps * slice() / LATENT_SLICES, end = steps * (slice() + 1) / LATENT_SLICES;
-		return from + k < end ? 16 * (from + k) : a.dim;
+		const int steps = a.dim / 16, from = steps * slice() / LATENT_SLICES, past = steps * (slice() + 1) / LATENT_SLICES;
+		return from + k < past ? 16 * (from + k) : a.dim;
 	}
 
 	__device__ __forceinline__ void load_queries() {
@@ -147,7 +147,7 @@ template <bool APART> struct LatentAttend {
 	}
 
 	// copy_keys begins to copy the positions from `from` on: those before `fresh`, those from there on, or both. Those
-	// that the row does not see are zeros: the pool may hold NaN there, and 0·NaN is NaN. start: where they begin in
+	// that none of the rows sees are zeros: the pool may hold NaN there, and 0·NaN is NaN. start: where they begin in
 	// the layer, in bytes.
 	__device__ __forceinline__ void copy_keys(int stage, int from, bool older, bool newer, int64_t start = 0) {
 		const int chunks = a.dim / 8, mask = (1 << a.pageShift) - 1;
@@ -216,7 +216,7 @@ template <bool APART> struct LatentAttend {
 		}
 #pragma unroll
 		for (int apart = 8; apart > 0; apart /= 2) high = fmaxf(high, __shfl_xor_sync(~0u, high, apart));
-		// A single row sees a position of the block. One of several may see none of it, and of those before.
+		// A row alone sees some position of each block. Of several, one may see none of this block, nor of those before.
 		float top = fmaxf(most, high);
 		const float newMost = top;
 		if (APART && top == -INFINITY) top = 0;
@@ -525,8 +525,8 @@ template <bool APART> __device__ __forceinline__ void attend_latent(const Attend
 	if (a.shareMerge) attend_leave(arrived, sharing);
 }
 
-// attend_latent: grid [T, or blocks of rows together][groups of LATENT_ENTRIES query heads][blocks that share a row's splits]. The bits do not
-// depend on the grid. attend_wide: keys and values are apart; groups are those of each KV head.
+// attend_latent: grid [T, or groups of rows together][groups of LATENT_ENTRIES query heads][blocks that share a row's
+// splits]. The bits do not depend on the grid. attend_wide: keys and values are apart; groups are those of each KV head.
 extern "C" __global__ void __launch_bounds__(ATTEND_LATENT_THREADS, 1)
 	reel_attend_latent(const __grid_constant__ AttendLatentArgs a) {
 	attend_latent<false>(a);

@@ -13,8 +13,8 @@ __device__ __forceinline__ void qkpost_store(const QKPostArgs &a, int64_t at, fl
 		static_cast<float *>(a.pool)[at] = v;
 }
 
-// For each head of q, k and v: x += bias; for q and k then x = rope(rmsnorm(x)), for v with valueNorms x = rmsnorm(x). q stays in place,
-// k and v go to the row's page. A warp is one head of one row, of at most MOST elements.
+// For each head of q, k and v: x += bias; for q and k then x = rope(rmsnorm(x)), for v with valueNorms x = rmsnorm(x).
+// q stays in place, k and v go to the row's page. A warp is one head of one row, of at most MOST elements.
 template <int MOST> __device__ __forceinline__ void qkpost(const QKPostArgs &a) {
 	const int all = a.heads + 2 * a.kvHeads, lane = threadIdx.x % 32, half = a.dim / 2;
 	const int i = blockIdx.x * QKPOST_WARPS + threadIdx.x / 32, t = i / all, head = i % all;

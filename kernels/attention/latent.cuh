@@ -20,7 +20,7 @@ struct AttendLatentArgs {
 	// Prefill: rows of a tile. Else, if not 0, rows come in groups of so many, which are the only ones of their sequence,
 	// and the ops before write only queries and the keys of these rows once the kernel has begun.
 	int32_t rows;
-	int32_t stages;     // blocks of keys in shared memory, 1 or 2
+	int32_t stages;     // blocks of keys, or of keys and values apart, in shared memory at once: 1 or 2
 	int32_t shareMerge; // whether all blocks of a row merge its splits; they must all run at the same time
 	// Of keys and values apart, where a layer of a page is [key, value][KV head][token][dim]: query heads of a KV head,
 	// bytes from keys to values, and the first position that a row sees.

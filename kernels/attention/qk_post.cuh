@@ -60,8 +60,8 @@ template <int DIM, int MOST> struct QKPost {
 			high[n] = e < half ? __ldcg(x + half + e) : 0;
 		}
 	}
-	// apply: x += bias; for q and k then x = rope(rmsnorm(x)), for v with valueNorms x = rmsnorm(x). A warp has one head. The order of
-	// its sum depends on dim alone.
+	// apply: x += bias; for q and k then x = rope(rmsnorm(x)), for v with valueNorms x = rmsnorm(x). A warp has one
+	// head. The order of its sum depends on dim alone.
 	__device__ __forceinline__ void apply(const QKPostArgs &a, int kind, int lane) {
 #pragma unroll
 		for (int n = 0; n < PAIRS; n++) {

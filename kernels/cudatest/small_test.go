@@ -66,6 +66,17 @@ func testSmallShapes(t *testing.T, b *both) {
 	}
 }
 
+// Heads of 512, for the same tools: blocks that share a row's splits, and blocks of several rows of a prompt, with keys and
+// values at once and in turn.
+func TestCUDASmallWide(t *testing.T) {
+	inTurnToo(func() {
+		a := newAttending(newBoth(t), 4, 2, 512, 150)
+		a.attend(indices(6), 7, true)
+		a.makePrompts(70)
+		a.attend(indices(len(a.row)), max(len(a.row), kernels.AttendSplitRows)+2, true)
+	})
+}
+
 // Two output tiles in three work slices, whose blocks store partials for one another, and in four
 // and eight, which share output tiles; for one token tile and for several.
 func testSmallWorkSlices(b *both) {

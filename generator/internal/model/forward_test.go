@@ -22,7 +22,8 @@ func (l *launches) Launch(op device.Op) error {
 
 // Each attention comes right after the QKV of its rows and layer and has AfterQKV set. In
 // decode passes of families with biases or norms of q and k it takes over QK post-processing, but in layers
-// that use keys and values of others, and of wide heads. After the last attention of a prefill pass only sampled rows go on.
+// that use keys and values of others, and of wide heads. After the last attention of a prefill pass only sampled
+// rows go on.
 func TestAttentionFollowsItsQKV(t *testing.T) {
 	h, m := embedded(t)
 	followsQKV(t, h, m)
