@@ -5,11 +5,13 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,6 +21,7 @@ import (
 	"reel.internal/reel/generator/internal/doctor"
 	"reel.internal/reel/generator/internal/failure"
 	"reel.internal/reel/generator/internal/logging"
+	"reel.internal/reel/generator/internal/model"
 	"reel.internal/reel/protocol"
 )
 
@@ -53,12 +56,12 @@ func TestDoctor(t *testing.T) {
 		!strings.Contains(seen["memory"].Found, "the bound is ") {
 		t.Errorf("%+v", got.Findings)
 	}
+	odd := smallHeads(t)
 	for device, fails := range map[string]bool{"host": false, "cuda": true} { // a GPU has no kernels for it
 		out.Reset()
-		f.program.run([]string{"doctor", "--socket", f.socket, "--device", device, "--model",
-			"internal/model/testdata/gemma-4"})
+		f.program.run([]string{"doctor", "--socket", f.socket, "--device", device, "--model", odd})
 		if strings.Contains(out.String(), "failure  model") != fails {
-			t.Errorf("gemma-4 with --device %s: %s", device, out.String())
+			t.Errorf("heads of 8 elements with --device %s: %s", device, out.String())
 		}
 	}
 	out.Reset()
@@ -66,6 +69,35 @@ func TestDoctor(t *testing.T) {
 	if code != failure.ExitFailure || !strings.Contains(out.String(), "failure  model") {
 		t.Errorf("an empty model: exit code %d: %s", code, out.String())
 	}
+}
+
+// smallHeads writes a model with heads of 8 elements, and zeros for weights.
+func smallHeads(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	config := `{"model_type":"llama","architectures":["LlamaForCausalLM"],"vocab_size":32,"hidden_size":16,
+		"intermediate_size":16,"num_hidden_layers":1,"num_attention_heads":2,"num_key_value_heads":2,"hidden_act":"silu",
+		"max_position_embeddings":64,"rms_norm_eps":1e-5,"tie_word_embeddings":true}`
+	c, err := model.ParseConfig([]byte(config), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	header, end := map[string]any{}, int64(0)
+	for _, s := range c.Tensors() {
+		header[s.Name] = map[string]any{"dtype": "F32", "shape": s.Shape, "data_offsets": []int64{end, end + 4*s.Elements()}}
+		end += 4 * s.Elements()
+	}
+	raw, err := json.Marshal(header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := slices.Concat(binary.LittleEndian.AppendUint64(nil, uint64(len(raw))), raw, make([]byte, end))
+	for name, data := range map[string][]byte{"config.json": []byte(config), "model.safetensors": file} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
 }
 
 func TestSocketsAreExplained(t *testing.T) {

@@ -28,7 +28,7 @@ func TestSanitize(t *testing.T) {
 		{"guard build", "synccheck", "", "0", "0", true, "--max-seq-len 256 --guard"},
 		{"race found", "racecheck", race, "9", "0", true,
 			"racecheck reports the fault that TestCUDAPlantedRace plants"},
-		{"few ops", "racecheck", race, "9", "0", true, "-test.run TestCUDASmallShapes$"},
+		{"few ops", "racecheck", race, "9", "0", true, "-test.run TestCUDASmall(Shapes|Wide)$"},
 		{"kernels of other barriers", "racecheck", race, "9", "0", true,
 			"--tool racecheck --error-exitcode 9 ./cudatest.test -test.timeout 0 -test.run TestCUDASmallShapesEveryLane$"},
 		{"few graphs", "racecheck", race, "9", "0", true,

@@ -151,15 +151,15 @@ func (p Planner) checkWidths() error {
 			return err
 		}
 	}
-	if err := kernels.CheckPages(c.LayersKV()); err != nil {
-		return err
-	}
 	for i := range c.Layers {
 		if layer := c.At(i); layer.HeadDim != c.HeadDim || layer.Inner != c.Inner || i == 0 {
 			if err := kernels.CheckPacked(layer.HeadDim, c.Hidden, layer.Inner); err != nil {
 				return err
 			}
 		}
+	}
+	if err := kernels.CheckPages(c.LayersKV()); err != nil {
+		return err
 	}
 	if e := c.Experts; e != nil {
 		for _, width := range []int{e.Inner, e.Shared} {

@@ -337,13 +337,15 @@ func digits(s string) (n int) {
 
 // A model that the GPU's ops cannot compute is refused, and the error names the dimension.
 func TestDimensionsThatAGPUCannotHave(t *testing.T) {
-	head, width, wide, shared := qwen, qwen, qwen, qwen
+	head, width, wide, pages, shared := qwen, qwen, qwen, qwen, qwen
 	head.HeadDim, width.Hidden = 80, 66
 	wide.Wide = &model.Wide{Layers: make([]bool, wide.Layers), HeadDim: 544, KVHeads: wide.KVHeads}
 	wide.Wide.Layers[1] = true
+	pages.Wide = &model.Wide{Layers: wide.Wide.Layers, HeadDim: 96, KVHeads: pages.KVHeads}
 	shared.SharedKV = &model.SharedKV{Layers: 1, Inner: 72}
 	for want, odd := range map[string]model.Config{"head_dim 80": head, "hidden_size 66": width, "head_dim 544": wide,
-		"intermediate_size 72": shared} {
+		"each must divide the largest": pages,
+		"intermediate_size 72":         shared} {
 		for _, profile := range []Profile{HostProfile, GPUProfile} {
 			_, _, err := Planner{Config: odd, Profile: profile, Options: config.Options{}}.Plan(Unlimited)
 			advises := err != nil && strings.Contains(err.Error(), want) &&
