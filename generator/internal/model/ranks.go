@@ -241,8 +241,8 @@ func (p *pass) canHandParts() bool {
 	for i := range m.layers[:len(m.layers)-1] {
 		_, output, gateUp, down := m.layers[i].products()
 		qkv, _, _, _ := m.layers[i+1].products()
-		if p.Class.HandoverType(output...) == 0 || !p.Class.HandsOver(output, gateUp) || !p.Class.HandsOver(gateUp, down) ||
-			!p.Class.HandsOver(down, qkv) {
+		if p.Class.HeadsHandoverType(c.At(i).HeadDim, output...) == 0 || !p.Class.HandsOver(output, gateUp) ||
+			!p.Class.HandsOver(gateUp, down) || !p.Class.HandsOver(down, qkv) {
 			return false
 		}
 	}
