@@ -279,9 +279,8 @@ func (o Attend) checkCUDA() error {
 		return fmt.Errorf("%w: attention on a GPU over pages of %d tokens, %d heads over %d of size %d, KV type %d",
 			device.ErrBadShape, page, o.Heads, o.KV.Heads, d, o.KV.DType)
 	}
-	if !o.KV.hasUnits(o.Layer) {
-		return fmt.Errorf("%w: attention on a GPU at %d of %d elements of a page, which are no multiples of a layer's",
-			device.ErrBadShape, o.KV.start(o.Layer), o.KV.token())
+	if err := o.KV.checkUnits(o.Layer); err != nil {
+		return err
 	}
 	if o.hasLogits() && o.First > 0 {
 		return fmt.Errorf("%w: attention on a GPU from position %d on with a softcap or sinks", device.ErrBadShape, o.First)
@@ -294,7 +293,12 @@ func (o Attend) checkCUDA() error {
 		return fmt.Errorf("%w: attention on a GPU over a pool of %d keys and values, which it counts in 32 bits",
 			device.ErrBadShape, heads)
 	}
-	if want := AttendWorkspaceBytes(o.T, o.Heads, d, o.Slots.Context); o.Workspace.Bytes() < want {
+	return o.checkWorkspace(AttendWorkspaceBytes(o.T, o.Heads, d, o.Slots.Context))
+}
+
+// checkWorkspace refuses a workspace of fewer bytes.
+func (o Attend) checkWorkspace(want int64) error {
+	if o.Workspace.Bytes() < want {
 		return fmt.Errorf("%w: attention has a workspace of %d bytes, wants %d", device.ErrBadShape,
 			o.Workspace.Bytes(), want)
 	}

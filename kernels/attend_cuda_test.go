@@ -33,7 +33,7 @@ func TestCUDARefusesShapes(t *testing.T) {
 		"wide heads in float32":        func(o *Attend) { o.KV.HeadDim, o.KV.DType = 512, F32 },
 		"wide heads, deferred RoPE":    func(o *Attend) { o.KV.HeadDim, o.Post.RoPE = 512, x },
 		"wide heads, rounded":          func(o *Attend) { o.KV.HeadDim, o.Handover.Rounded = 512, x },
-		"wide heads, small workspace":  func(o *Attend) { o.KV.HeadDim = 512 },
+		"wide heads, small workspace":  func(o *Attend) { o.KV.HeadDim, o.Workspace = 512, o.Workspace.Slice(0, 4096) },
 		"sinks from a position on":     func(o *Attend) { o.Sinks, o.First = x, 1 },
 		"softcap from a position on":   func(o *Attend) { o.Softcap, o.First = 1, 1 },
 		"head size with deferred RoPE": func(o *Attend) { o.KV.HeadDim, o.Post.RoPE = 24, x },

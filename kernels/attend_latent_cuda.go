@@ -39,20 +39,27 @@ func (o Attend) latent(q *cuda.Queue) error {
 	if o.Class == Prefill && hopper(q) {
 		return o.latentPrefill(q)
 	}
-	g := cuda.Grid{X: o.T, Y: splitsOf(o.Heads, latentEntries), Z: 1, Threads: attendLatentThreads, Dependent: true}
-	args := o.latentArgs(q, latentSplits(o.Slots.Context))
-	args.stages, args.shareMerge = 1, flag(tune.ShareMerge)
+	stages := 1
 	if hopper(q) {
-		args.stages = 2
+		stages = 2
 	}
-	g.Shared = latentShared + int(args.stages)*latentKeysBytes
+	g, args := o.latentRows(q, splitsOf(o.Heads, latentEntries), stages, latentShared, latentKeysBytes)
+	return cuda.Launch(q, "reel_attend_latent", g, args)
+}
+
+// latentRows returns what both kernels of generated rows have in common: the grid, of so many blocks for each row, and
+// arguments. Stages lie in shared memory, of `each` bytes, beside `shared` others.
+func (o Attend) latentRows(q *cuda.Queue, blocks, stages, shared, each int) (cuda.Grid, attendLatentArgs) {
+	g := cuda.Grid{X: o.T, Y: blocks, Z: 1, Threads: attendLatentThreads, Shared: shared + stages*each, Dependent: true}
+	args := o.latentArgs(q, latentSplits(o.Slots.Context))
+	args.stages, args.shareMerge = int32(stages), flag(tune.ShareMerge)
 	if o.AfterQKV && o.Class == Decode {
 		args.rows = int32(o.groupRows())
 	}
 	if o.T <= AttendSplitRows { // all blocks run at the same time: one has room on an SM
 		g.Z = max(1, min(int(args.splits), q.SMs()/(g.X*g.Y)))
 	}
-	return cuda.Launch(q, "reel_attend_latent", g, args)
+	return g, args
 }
 
 // wide launches attention over heads of more than narrowHeads, of whatever class: keys and values are apart, and a block
@@ -64,22 +71,14 @@ func (o Attend) wide(q *cuda.Queue) error {
 	if err := o.checkWide(); err != nil {
 		return err
 	}
-	group := o.Heads / o.KV.Heads
-	g := cuda.Grid{X: o.T, Y: o.KV.Heads * splitsOf(group, latentEntries), Z: 1, Threads: attendLatentThreads, Dependent: true}
-	args := o.latentArgs(q, latentSplits(o.Slots.Context))
-	args.values, args.group, args.earliest = args.dim, int32(group), int32(o.First)
-	args.valuesStart = o.KV.DType.Size() * int64(o.KV.Heads) * int64(o.KV.PageTokens) * int64(o.KV.HeadDim)
-	args.stages, args.shareMerge = 1, flag(tune.ShareMerge)
+	group, stages := o.Heads/o.KV.Heads, 1
 	if tune.WideTogether && wideShared+2*wideKeysBytes <= sharedMemory(q) { // keys and values of a block at once
-		args.stages = 2
+		stages = 2
 	}
-	g.Shared = wideShared + int(args.stages)*wideKeysBytes
-	if o.AfterQKV && o.Class == Decode {
-		args.rows = int32(o.groupRows())
-	}
-	if args.together = 1; o.T <= AttendSplitRows {
-		g.Z = max(1, min(int(args.splits), q.SMs()/(g.X*g.Y)))
-	} else if o.Class == Prefill && group < latentEntries && tune.WideRows {
+	g, args := o.latentRows(q, o.KV.Heads*splitsOf(group, latentEntries), stages, wideShared, wideKeysBytes)
+	args.values, args.group, args.earliest, args.together = args.dim, int32(group), int32(o.First), 1
+	args.valuesStart = o.KV.DType.Size() * int64(o.KV.Heads) * int64(o.KV.PageTokens) * int64(o.KV.HeadDim)
+	if o.T > AttendSplitRows && o.Class == Prefill && group < latentEntries && tune.WideRows {
 		args.together = int32(latentEntries / group)
 		g.X = splitsOf(o.T, latentEntries/group)
 	}
@@ -95,10 +94,7 @@ func (o Attend) checkWide() error {
 			"deferred RoPE: %t, rounded: %t", device.ErrBadShape, page, o.Heads, o.KV.Heads, d, o.KV.DType, !o.Post.IsZero(),
 			!o.Handover.Rounded.IsZero())
 	}
-	if want := LatentWorkspaceBytes(o.T, o.Heads, d, o.Slots.Context); o.Workspace.Bytes() < want {
-		return fmt.Errorf("%w: attention has a workspace of %d bytes, wants %d", device.ErrBadShape, o.Workspace.Bytes(), want)
-	}
-	return nil
+	return o.checkWorkspace(LatentWorkspaceBytes(o.T, o.Heads, d, o.Slots.Context))
 }
 
 // latentPrefill launches the kernel of a prompt's rows. A tile has the rows whose heads are its entries, and if that
@@ -138,9 +134,5 @@ func (o Attend) checkLatent() error {
 		return fmt.Errorf("%w: latent attention on a GPU over pages of %d tokens, %d heads of %d elements, %d of them "+
 			"values, from position %d on", device.ErrBadShape, page, o.KV.Heads, d, o.KV.Values, o.First)
 	}
-	if want := LatentWorkspaceBytes(o.T, o.Heads, o.KV.Values, o.Slots.Context); o.Workspace.Bytes() < want {
-		return fmt.Errorf("%w: latent attention has a workspace of %d bytes, wants %d", device.ErrBadShape,
-			o.Workspace.Bytes(), want)
-	}
-	return nil
+	return o.checkWorkspace(LatentWorkspaceBytes(o.T, o.Heads, o.KV.Values, o.Slots.Context))
 }

@@ -87,7 +87,7 @@ func (l KVLayers) Bytes(k KV) []int64 {
 }
 
 // layer returns the geometry of the op's layer.
-func (k KV) layer() LayerKV { return LayerKV{Heads: k.Heads, HeadDim: k.HeadDim, Values: k.Values} }
+func (k KV) layer() LayerKV { return LayerKV{k.Heads, k.HeadDim, k.Values} }
 
 // start returns the elements of a token before a layer.
 func (k KV) start(layer int) int {

@@ -19,9 +19,6 @@ const (
 // launch launches the kernel that post-processes the rows' queries in q, in place, and stores their keys and values.
 func (o rowsPost) launch(queue *cuda.Queue, q device.Buffer) error {
 	args := o.args(queue, q)
-	if o.QueriesOnly {
-		args.kvHeads = 0
-	}
 	heads := o.t * int(args.heads+2*args.kvHeads)
 	g := cuda.Grid{X: (heads + qkPostWarps - 1) / qkPostWarps, Threads: 32 * qkPostWarps,
 		Dependent: tune.DependentLaunch}
@@ -39,10 +36,11 @@ func (o rowsPost) launch(queue *cuda.Queue, q device.Buffer) error {
 func (o rowsPost) args(queue *cuda.Queue, q device.Buffer) qkPostArgs {
 	at := queue.Address
 	layer, layers := o.kv.units(o.layer)
+	_, keys := o.widths() // none of queries alone
 	return qkPostArgs{
 		q: at(q), kv: at(o.BeforeRoPE.Data), bias: at(o.Bias), norms: at(o.HeadNorms), rope: at(o.RoPE),
 		slot: at(o.rows.Slot), position: at(o.rows.Position), table: at(o.slots.BlockTable), pool: at(o.kv.Data),
-		t: int32(o.t), heads: int32(o.heads), kvHeads: int32(o.kv.Heads), dim: int32(o.kv.HeadDim), eps: o.Eps,
+		t: int32(o.t), heads: int32(o.heads), kvHeads: int32(keys / o.kv.HeadDim), dim: int32(o.kv.HeadDim), eps: o.Eps,
 		layer: int32(layer), layers: int32(layers), pages: int32(o.slots.Pages),
 		pageTokens: int32(o.kv.PageTokens), kvType: int32(o.kv.DType),
 		valueNorms: flag(o.ValueNorms)}

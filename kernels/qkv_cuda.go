@@ -20,9 +20,11 @@ func (o QKV) CUDA(q *cuda.Queue) error {
 	if d%(2*tileRows) != 0 {
 		return fmt.Errorf("%w: head size %d, which must be a multiple of %d", device.ErrBadShape, d, 2*tileRows)
 	}
-	if o.KV.Values > 0 || !o.KV.hasUnits(o.Layer) {
-		return fmt.Errorf("%w: keys and values on a GPU at %d of %d elements of a page, which are no multiples of a layer's",
-			device.ErrBadShape, o.KV.start(o.Layer), o.KV.token())
+	if o.KV.Values > 0 {
+		return fmt.Errorf("%w: values apart on a GPU in pages whose keys hold them", device.ErrBadShape)
+	}
+	if err := o.KV.checkUnits(o.Layer); err != nil {
+		return err
 	}
 	args := o.args(q)
 	if o.Tags.areUsed(q) {
@@ -69,16 +71,13 @@ func (o QKV) product(args qkvArgs, tagged bool) productLaunch {
 // args returns the arguments of a product that applies RoPE itself.
 func (o QKV) args(q *cuda.Queue) qkvArgs {
 	layer, layers := o.KV.units(o.Layer)
-	kvHeads := o.KV.Heads
-	if o.QueriesOnly {
-		kvHeads = 0
-	}
+	_, keys := o.post().widths() // none of queries alone
 	return qkvArgs{
 		q: q.Address(o.Q.Data), k: q.Address(o.K.Data), v: q.Address(o.V.Data),
 		in:   activations{x: q.Address(o.X), norm: q.Address(o.Norm), cols: int32(o.Hidden), n: int32(o.T), eps: o.Eps},
 		rope: q.Address(o.RoPE), slot: q.Address(o.Rows.Slot), position: q.Address(o.Rows.Position),
 		table: q.Address(o.Slots.BlockTable), pool: q.Address(o.KV.Data), out: q.Address(o.Out),
-		heads: int32(o.Heads), kvHeads: int32(kvHeads), dim: int32(o.KV.HeadDim), kvType: int32(o.KV.DType),
+		heads: int32(o.Heads), kvHeads: int32(keys / o.KV.HeadDim), dim: int32(o.KV.HeadDim), kvType: int32(o.KV.DType),
 		layer: int32(layer), layers: int32(layers), pages: int32(o.Slots.Pages),
 		pageTokens: int32(o.KV.PageTokens)}
 }

@@ -122,10 +122,9 @@ func (s *StepMemory) passBuffers(dev tracked, c Config) []wantedBuffer {
 			list = append(list, wantedBuffer{&s.beside[0], dev.Uncleared, rows}, wantedBuffer{&s.beside[1], dev.Uncleared, rows})
 		}
 	}
-	attend := int64(0)
-	for _, each := range c.kinds() {
-		attend = max(attend, kernels.AttendWorkspaceBytes(g.MaxRows, c.heads(), each.HeadDim, g.Context))
-	}
+	attend := int64(c.most(func(each Config) int {
+		return int(kernels.AttendWorkspaceBytes(g.MaxRows, c.heads(), each.HeadDim, g.Context))
+	}))
 	if c.Latent != nil {
 		attend = kernels.LatentWorkspaceBytes(g.MaxRows, c.Heads, c.Latent.Rank, g.Context)
 	}

@@ -152,10 +152,9 @@ func (p Planner) checkWidths() error {
 		}
 	}
 	for i := range c.Layers {
-		if layer := c.At(i); layer.HeadDim != c.HeadDim || layer.Inner != c.Inner || i == 0 {
-			if err := kernels.CheckPacked(layer.HeadDim, c.Hidden, layer.Inner); err != nil {
-				return err
-			}
+		layer := c.At(i)
+		if err := kernels.CheckPacked(layer.HeadDim, c.Hidden, layer.Inner); err != nil {
+			return err
 		}
 	}
 	if err := kernels.CheckPages(c.LayersKV()); err != nil {
