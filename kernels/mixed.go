@@ -9,7 +9,7 @@ package kernels
 type mixedKernel struct{ generated, prompts, stages int }
 
 // mixedKernels are those of REEL_MIXEDS in gemm/product.cuh.
-var mixedKernels = []mixedKernel{{16, 192, 5}, {32, 160, 5}}
+var mixedKernels = []mixedKernel{{16, 224, 4}, {32, 192, 4}}
 
 // mixedKernelOf returns the kernel for exactly so many generated rows, or nil.
 func mixedKernelOf(generated int) *mixedKernel {
@@ -22,8 +22,8 @@ func mixedKernelOf(generated int) *mixedKernel {
 }
 
 // LeastMixed is the rows of a step memory from which on its workspaces are large enough for mixed passes: from there on
-// they have room for kernels of 128 generated rows.
-const LeastMixed = 65
+// they hold the partials of two token tiles.
+const LeastMixed = maxStreamKTokens + 1
 
 // MixedRows returns how many generated rows a mixed pass of a GPU has for n sequences, padding included, and the most
 // rows of prompts beside them; 0 if there is no kernel for so many. [CanMix] says for which weights there are kernels.
@@ -84,11 +84,11 @@ func (s sliceShape) mixedBytes(k *mixedKernel) int64 {
 	return ClearedBytes + outputs*int64(s.slices*k.prompts+s.planes()*k.generated)
 }
 
-// shared returns the bytes of shared memory of a block: what the epilogue looks up, the stages, and the shared memory of
-// many.cuh without its rings, which ends with the sums of generated rows.
+// shared returns the bytes of shared memory of a block: what the epilogue looks up, the stages, what it stages beyond
+// their activations, and the shared memory of many.cuh without its rings, which ends with the sums of generated rows.
 func (k *mixedKernel) shared() int {
-	const outputs, row = streamKTiles * tileRows, 2 * kBlockCols
+	const outputs, row, pitch = streamKTiles * tileRows, 2 * kBlockCols, 4 * (streamKTiles*tileRows + 4)
 	rows := k.generated + k.prompts
-	return roundUp1024(256+4*rows) + roundUp1024(16*rows) + k.stages*(k.generated+k.prompts+outputs)*row +
-		roundUp1024(512+20*k.generated) + 4*outputs*k.generated
+	return roundUp1024(256+4*rows) + roundUp1024(16*rows) + k.stages*(rows+outputs)*row +
+		roundUp1024(max(0, (pitch-k.stages*row)*rows)) + roundUp1024(512+20*k.generated) + 4*outputs*k.generated
 }

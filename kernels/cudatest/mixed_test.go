@@ -17,8 +17,8 @@ import (
 // rowsOfBoth are numbers of generated rows and of rows of prompts beside them.
 type rowsOfBoth struct{ generated, prompts int }
 
-var mixedRows = []rowsOfBoth{{16, 1}, {16, 40}, {16, 128}, {16, 129}, {16, 192}, {32, 7}, {32, 104},
-	{32, 160}}
+var mixedRows = []rowsOfBoth{{16, 1}, {16, 40}, {16, 128}, {16, 129}, {16, 192}, {16, 224}, {32, 7}, {32, 104},
+	{32, 160}, {32, 192}}
 
 // mixedMemory is the rows for which there is memory: sums of a mixed pass take more than those of as few prompt rows.
 const mixedMemory = 400
@@ -92,7 +92,7 @@ func TestCUDAMixedLayersHaveTheBitsOfTheirClass(t *testing.T) {
 }
 
 // With besideRows generated rows and those of prompts have kernels of attention that run at the same time.
-var besideRows = []rowsOfBoth{{16, 192}, {32, 160}, {16, 161}}
+var besideRows = []rowsOfBoth{{16, 224}, {32, 192}, {16, 161}}
 
 // The same with kernels that are delayed at random.
 func TestCUDAMixedLayersLate(t *testing.T) {
@@ -183,7 +183,7 @@ func TestCUDAMixedProductsAreRefused(t *testing.T) {
 	narrow := b.matrix(kernels.BF16, 512, 512)[1]
 	out := b.poisoned(300 * 512)[1]
 	for name, op := range map[string]kernels.Projection{
-		"8 generated rows": {W: w, T: 100, Generated: 8}, "too many rows of prompts": {W: w, T: 16 + 193, Generated: 16},
+		"8 generated rows": {W: w, T: 100, Generated: 8}, "too many rows of prompts": {W: w, T: 16 + 225, Generated: 16},
 		"too few columns": {W: narrow, T: 100, Generated: 16},
 		"a bias":          {W: w, T: 100, Generated: 16, Bias: put(b, b.normal(512, 1))[1]},
 	} {
@@ -199,7 +199,7 @@ func BenchmarkMixed(bench *testing.B) {
 	for _, s := range shapes {
 		p := newProducts(newBoth(bench), s)
 		for _, r := range []struct{ generated, prompts int }{{16, 16}, {16, 64}, {16, 104}, {16, 128}, {16, 160}, {16, 192},
-			{32, 32}, {32, 128}, {32, 160}} {
+			{16, 224}, {32, 32}, {32, 128}, {32, 192}} {
 			for _, kind := range []string{"qkv", "output", "gateup", "down", "all"} {
 				ops := func(rows int, prefill bool) []device.Op {
 					all, _, _ := p.ops(kind, rows, prefill)
@@ -255,10 +255,10 @@ func TestCUDAFullListsHaveTheBitsOfOthers(t *testing.T) {
 	}
 }
 
-// BenchmarkMixedPass replays the layers of a mixed pass with attention: 16 sequences at 600 positions beside 192 tokens of
+// BenchmarkMixedPass replays the layers of a mixed pass with attention: 16 sequences at 600 positions beside 224 tokens of
 // a prompt, the first of them at position 1,000. It does so without attention, and with that of one kind of rows alone.
 func BenchmarkMixedPass(bench *testing.B) {
-	const generated, prompts, context, pageTokens = 16, 192, 2048, 16
+	const generated, prompts, context, pageTokens = 16, 224, 2048, 16
 	p := newProducts(newBoth(bench), shapes[0])
 	pages := context / pageTokens
 	slots, positions := make([]int32, generated+prompts), make([]int32, generated+prompts)

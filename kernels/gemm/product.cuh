@@ -172,8 +172,8 @@ template <class Op> constexpr int ROWS_AHEAD = Op::PERSISTENT_SKINNY == 2 ? 1 : 
 
 // The kernels of mixed passes: mixedKernels of mixed.go.
 #define REEL_MIXEDS(name, Op, D)         \
-	REEL_MIXED(name, Op, D, 16, 192, 5)  \
-	REEL_MIXED(name, Op, D, 32, 160, 5)
+	REEL_MIXED(name, Op, D, 16, 224, 4)  \
+	REEL_MIXED(name, Op, D, 32, 192, 4)
 
 // The same, and the kernels of the prefill class.
 #define REEL_PREFILL_PRODUCT(name, Op, U)  \

@@ -52,8 +52,8 @@ template <int BYTES> __device__ __forceinline__ uint64_t descriptor_of(uint32_t 
 }
 
 // StageRing is a ring whose stages have a K block each: ROWS bytes of activations and WEIGHTS bytes of weights. From AT
-// on come all activations, then all weights.
-template <int SIZE, int AT, int ROWS, int WEIGHTS> struct StageRing : Ring<SIZE> {
+// on come all activations, LEFT bytes for others, then all weights.
+template <int SIZE, int AT, int ROWS, int WEIGHTS, int LEFT = 0> struct StageRing : Ring<SIZE> {
 	using typename Ring<SIZE>::Cursor;
 	static constexpr bool RELEASES_EARLY = false; // a stage: after the first step of the next one, and not the third
 
@@ -62,7 +62,7 @@ template <int SIZE, int AT, int ROWS, int WEIGHTS> struct StageRing : Ring<SIZE>
 
 	__device__ __forceinline__ uint32_t rows(const Cursor &c) const { return this->shared + AT + c.at * ROWS; }
 	__device__ __forceinline__ uint32_t weights(const Cursor &c) const {
-		return this->shared + AT + SIZE * ROWS + c.at * WEIGHTS;
+		return this->shared + AT + SIZE * ROWS + LEFT + c.at * WEIGHTS;
 	}
 	__device__ __forceinline__ uint64_t descriptor(const Cursor &c, int step) const {
 		return descriptor_of<ROWS>(this->shared + AT, c.at, step);

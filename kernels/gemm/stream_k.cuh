@@ -73,12 +73,14 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W, G>> {
 	// stages of activations and those of weights.
 	static constexpr int SCALES = STAGES * 16 + 32 <= 256 ? 256 : 512,
 						 TOKEN_INFO = (SCALES + (G + T) * 4 + 1023) / 1024 * 1024;
+	// STAGED: what the epilogue stages beyond the memory of activations, as with four stages.
+	static constexpr int ALL_STAGED = (G + T) * BlockEpilogue::PITCH * 4,
+						 STAGED = ALL_STAGED > STAGES * ROWS ? (ALL_STAGED - STAGES * ROWS + 1023) / 1024 * 1024 : 0;
 	static constexpr int HEADER_BYTES = TOKEN_INFO + (sizeof(TokenInfo) * (G + T) + 1023) / 1024 * 1024,
-						 BYTES = HEADER_BYTES + STAGES * (ROWS + WEIGHTS);
-	static_assert(STAGES * 16 + 32 <= SCALES && BYTES <= 227 * 1024 &&
-		(G + T) * BlockEpilogue::PITCH * 4 <= STAGES * ROWS && G % TOKEN_GROUP == 0 &&
-		T % TOKEN_GROUP == 0);
-	using Stages = StageRing<STAGES, HEADER_BYTES, ROWS, WEIGHTS>;
+						 BYTES = HEADER_BYTES + STAGES * (ROWS + WEIGHTS) + STAGED;
+	static_assert(
+		STAGES * 16 + 32 <= SCALES && BYTES <= 227 * 1024 && G % TOKEN_GROUP == 0 && T % TOKEN_GROUP == 0);
+	using Stages = StageRing<STAGES, HEADER_BYTES, ROWS, WEIGHTS, STAGED>;
 	using Cursor = typename Stages::Cursor;
 
 	const Op &op;

@@ -224,7 +224,7 @@ func TestMixedRows(t *testing.T) {
 		Formats: map[string]kernels.DType{"a": kernels.BF16, "b": kernels.F32}}
 	ampere, small, quantised := gpu, gpu, gpu
 	ampere.Hopper = false
-	small.MaxRows = 64
+	small.MaxRows = kernels.LeastMixed - 1
 	quantised.Formats = map[string]kernels.DType{"a": kernels.BF16, "b": kernels.Q8_0}
 	ranks, embeds := dense, dense
 	ranks.Ranks = 2
@@ -243,8 +243,8 @@ func TestMixedRows(t *testing.T) {
 		{"less than half, a whole chunk", dense, model.MixedOn{Chunk: 32, MaxRows: 72}, 40, 40, 32},
 		{"no room", dense, model.MixedOn{Chunk: 64, MaxRows: 72}, 72, 0, 0},
 		{"nobody", dense, model.MixedOn{Chunk: 64, MaxRows: 72}, 0, 0, 0},
-		{"a GPU", dense, gpu, 4, 16, 192},
-		{"more on a GPU", dense, gpu, 17, 32, 160},
+		{"a GPU", dense, gpu, 4, 16, 224},
+		{"more on a GPU", dense, gpu, 17, 32, 192},
 		{"too many on a GPU", dense, gpu, 33, 0, 0},
 		{"another GPU", dense, ampere, 4, 0, 0},
 		{"too little memory", dense, small, 4, 0, 0},
