@@ -8,8 +8,9 @@ import "time"
 
 const (
 	// lead is how long before the end of the step in flight the next one is formed at the latest; a quarter of the step,
-	// if that is longer. Forming and enqueueing it takes a fifth of that. While prompts have a long step, it is no
-	// more: whoever comes then would wait for the next one too.
+	// if that is longer, and so long before that a late wake-up makes it no later than half of lead. Forming and
+	// enqueueing it takes a fifth of lead. While prompts have a long step, it is not a quarter: whoever comes then would
+	// wait for the next one too.
 	lead = time.Millisecond
 	// leadPart is the part of a step.
 	leadPart = 4
@@ -17,6 +18,18 @@ const (
 	// driver, of about a microsecond.
 	lookAfter = 200 * time.Microsecond
 )
+
+// oversleeping is how late the machine wakes the engine's thread at most: on a virtual one that may be milliseconds, now
+// and then. It fades by half in 700 steps.
+type oversleeping time.Duration
+
+// slept notes a wait that took a time other than was asked for. What is longer than a step takes changes nothing.
+func (o *oversleeping) slept(asked, took, step time.Duration) {
+	*o = max(*o, oversleeping(min(took-asked, step)))
+}
+
+// fade is called once a step.
+func (o *oversleeping) fade() { *o -= *o / 1024 }
 
 // leastLead returns lead, or in tests another.
 func (o Options) leastLead() time.Duration {
@@ -28,6 +41,7 @@ func (o Options) leastLead() time.Duration {
 
 // timeStep tells the scheduler and the policy of drafts how long a step took, before its records are read.
 func (e *Engine) timeStep(step stepInFlight) {
+	e.overslept.fade()
 	e.sched.Took(step.batch, step.took)
 	e.timeDrafts(step, step.took)
 }
@@ -39,7 +53,7 @@ func (e *Engine) early() time.Duration {
 	}
 	step := e.inFlight[0]
 	takes := e.sched.Expected(step.batch)
-	before := e.opts.leastLead()
+	before := max(e.opts.leastLead(), time.Duration(e.overslept)+e.opts.leastLead()/2)
 	if step.batch.Prompts() <= e.opts.Chunk {
 		before = max(before, takes/leadPart)
 	}
@@ -61,9 +75,11 @@ func (e *Engine) awaitTurn() {
 		}
 		e.wakeup.sleeping = true
 		e.mu.Unlock()
-		slept := time.Now()
-		e.wakeup.wait(min(left, lookAfter))
-		e.idle += time.Since(slept)
+		slept, asked := time.Now(), min(left, lookAfter)
+		e.wakeup.wait(asked)
+		took := time.Since(slept)
+		e.idle += took
+		e.overslept.slept(asked, took, e.sched.Expected(e.inFlight[0].batch))
 		e.mu.Lock()
 		e.wakeup.sleeping = false
 		e.mu.Unlock()

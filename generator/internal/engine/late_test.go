@@ -156,3 +156,40 @@ func (b *testEngine) runOn() {
 		b.t.Error(err)
 	}
 }
+
+// On a machine that wakes the engine late, steps are formed sooner, by as much as it was late; and later again once it has
+// not been for a while.
+func TestStepsAreFormedSoonerWhereWakeUpsAreLate(t *testing.T) {
+	b := withGap(t, time.Second)
+	const takes = 40 * time.Millisecond
+	step := &scheduler.Batch{Prefill: true, Step: kernels.Step{Rows: make([]kernels.Row, 1), Number: 1}}
+	for range 100 {
+		b.sched.Took(step, takes)
+	}
+	b.inFlight = []stepInFlight{{batch: step, enqueued: time.Now().Add(time.Hour)}}
+	before := func() time.Duration { return takes + time.Hour - b.early() }
+	least := before()
+	if least > takes/leadPart+5*time.Millisecond {
+		t.Fatalf("a step is formed %v before the end of one of %v", least, takes)
+	}
+	b.overslept.slept(30*time.Millisecond, 0, takes)
+	if now := before(); now > least+5*time.Millisecond {
+		t.Errorf("a step is formed %v before the end after a wake-up that came early, and %v without", now, least)
+	}
+	b.overslept.slept(time.Millisecond, 21*time.Millisecond, takes)
+	if now := before(); now < 20*time.Millisecond+b.opts.lead/2-time.Millisecond || now < least+5*time.Millisecond {
+		t.Errorf("after a wake-up that was 20 ms late a step is formed %v before the end", now)
+	}
+	b.overslept.slept(time.Millisecond, time.Hour, takes)
+	if b.early() > time.Hour {
+		t.Error("after a wake-up that was later than a step takes, the next step waits")
+	}
+	for range 10000 {
+		b.timeStep(stepInFlight{batch: step, took: takes})
+	}
+	if now := before(); now > least+time.Millisecond {
+		t.Errorf("long after that a step is formed %v before the end, %v before it", now, least)
+	}
+	b.inFlight = nil
+	b.runOn()
+}
