@@ -141,7 +141,7 @@ type Engine struct {
 	moves     []move               // oldest first
 	host      hostTier
 	files     files
-	overslept oversleeping
+	overslept oversleeping        // of the engine's thread
 	over      uint64              // number of a step in flight that has ended earlier than expected
 	next      uint64              // number of the next step
 	resumed   time.Time           // the end of the last wait for a step; zero while none is in flight
