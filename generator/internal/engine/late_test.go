@@ -166,22 +166,28 @@ func TestStepsAreFormedSoonerWhereWakeUpsAreLate(t *testing.T) {
 	for range 100 {
 		b.sched.Took(step, takes)
 	}
-	b.inFlight = []stepInFlight{{batch: step, enqueued: time.Now().Add(time.Hour)}}
-	before := func() time.Duration { return takes + time.Hour - b.early() }
+	before := func() (least time.Duration) { // of several tries: the machine may be busy
+		least = time.Hour
+		for range 10 {
+			b.inFlight = []stepInFlight{{batch: step, enqueued: time.Now()}}
+			least = min(least, takes-b.early())
+		}
+		return least
+	}
 	least := before()
-	if least > takes/leadPart+5*time.Millisecond {
+	if least < takes/leadPart || least > takes/leadPart+5*time.Millisecond {
 		t.Fatalf("a step is formed %v before the end of one of %v", least, takes)
 	}
 	b.overslept.slept(30*time.Millisecond, 0, takes)
-	if now := before(); now > least+5*time.Millisecond {
+	if now := before(); now > least+time.Millisecond {
 		t.Errorf("a step is formed %v before the end after a wake-up that came early, and %v without", now, least)
 	}
 	b.overslept.slept(time.Millisecond, 21*time.Millisecond, takes)
-	if now := before(); now < 20*time.Millisecond+b.opts.lead/2-time.Millisecond || now < least+5*time.Millisecond {
+	if now := before(); now < 20*time.Millisecond+b.opts.lead/2-time.Millisecond || now > 25*time.Millisecond {
 		t.Errorf("after a wake-up that was 20 ms late a step is formed %v before the end", now)
 	}
 	b.overslept.slept(time.Millisecond, time.Hour, takes)
-	if b.early() > time.Hour {
+	if before() < takes {
 		t.Error("after a wake-up that was later than a step takes, the next step waits")
 	}
 	for range 10000 {
