@@ -23,13 +23,14 @@ const (
 // and then. It fades by half in 700 steps.
 type oversleeping time.Duration
 
-// slept notes a wait that took a time other than was asked for. What is longer than a step takes changes nothing.
-func (o *oversleeping) slept(asked, took, step time.Duration) {
-	*o = max(*o, oversleeping(min(took-asked, step)))
-}
+// slept notes how long a wait took for which `asked` was to be waited.
+func (o *oversleeping) slept(asked, took time.Duration) { *o = max(*o, oversleeping(took-asked)) }
 
-// fade is called once a step.
-func (o *oversleeping) fade() { *o -= *o / 1024 }
+// fade is called after each step. More than the step took is not kept: the next one cannot be formed any sooner.
+func (o *oversleeping) fade(step time.Duration) {
+	*o = min(*o, oversleeping(step))
+	*o -= *o / 1024
+}
 
 // leastLead returns lead, or in tests another.
 func (o Options) leastLead() time.Duration {
@@ -41,7 +42,7 @@ func (o Options) leastLead() time.Duration {
 
 // timeStep tells the scheduler and the policy of drafts how long a step took, before its records are read.
 func (e *Engine) timeStep(step stepInFlight) {
-	e.overslept.fade()
+	e.overslept.fade(step.took)
 	e.sched.Took(step.batch, step.took)
 	e.timeDrafts(step, step.took)
 }
@@ -79,7 +80,7 @@ func (e *Engine) awaitTurn() {
 		e.wakeup.wait(asked)
 		took := time.Since(slept)
 		e.idle += took
-		e.overslept.slept(asked, took, e.sched.Expected(e.inFlight[0].batch))
+		e.overslept.slept(asked, took)
 		e.mu.Lock()
 		e.wakeup.sleeping = false
 		e.mu.Unlock()

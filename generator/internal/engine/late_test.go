@@ -178,15 +178,15 @@ func TestStepsAreFormedSoonerWhereWakeUpsAreLate(t *testing.T) {
 	if least < takes/leadPart || least > takes/leadPart+5*time.Millisecond {
 		t.Fatalf("a step is formed %v before the end of one of %v", least, takes)
 	}
-	b.overslept.slept(30*time.Millisecond, 0, takes)
+	b.overslept.slept(30*time.Millisecond, 0)
 	if now := before(); now > least+time.Millisecond {
 		t.Errorf("a step is formed %v before the end after a wake-up that came early, and %v without", now, least)
 	}
-	b.overslept.slept(time.Millisecond, 21*time.Millisecond, takes)
+	b.overslept.slept(10*time.Millisecond, 30*time.Millisecond)
 	if now := before(); now < 20*time.Millisecond+b.opts.lead/2-time.Millisecond || now > 25*time.Millisecond {
 		t.Errorf("after a wake-up that was 20 ms late a step is formed %v before the end", now)
 	}
-	b.overslept.slept(time.Millisecond, time.Hour, takes)
+	b.overslept.slept(time.Millisecond, time.Hour)
 	if before() < takes {
 		t.Error("after a wake-up that was later than a step takes, the next step waits")
 	}
