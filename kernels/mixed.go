@@ -84,8 +84,9 @@ func (s sliceShape) mixedBytes(k *mixedKernel) int64 {
 	return ClearedBytes + outputs*int64(s.slices*k.prompts+s.planes()*k.generated)
 }
 
-// shared returns the bytes of shared memory of a block: what the epilogue looks up, the stages, what it stages beyond
-// their activations, and the shared memory of many.cuh without its rings, which ends with the sums of generated rows.
+// shared returns the bytes of shared memory of a block. They are those for what the epilogue looks up; for the stages; for
+// results that the epilogue has no room for in the stages' activations (STAGED in stream_k.cuh); and those of many.cuh
+// without its rings, the last of which are for the sums of generated rows.
 func (k *mixedKernel) shared() int {
 	const outputs, row, pitch = streamKTiles * tileRows, 2 * kBlockCols, 4 * (streamKTiles*tileRows + 4)
 	rows := k.generated + k.prompts

@@ -73,7 +73,8 @@ struct StreamK : SliceSchedule<StreamK<Op, D, T, STAGES_, W, G>> {
 	// stages of activations and those of weights.
 	static constexpr int SCALES = STAGES * 16 + 32 <= 256 ? 256 : 512,
 						 TOKEN_INFO = (SCALES + (G + T) * 4 + 1023) / 1024 * 1024;
-	// STAGED: what the epilogue stages beyond the memory of activations, as with four stages.
+	// STAGED: bytes of results that the epilogue stages and for which the stages' activations leave no room. With five
+	// stages there are none.
 	static constexpr int ALL_STAGED = (G + T) * BlockEpilogue::PITCH * 4,
 						 STAGED = ALL_STAGED > STAGES * ROWS ? (ALL_STAGED - STAGES * ROWS + 1023) / 1024 * 1024 : 0;
 	static constexpr int HEADER_BYTES = TOKEN_INFO + (sizeof(TokenInfo) * (G + T) + 1023) / 1024 * 1024,
