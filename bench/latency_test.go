@@ -239,6 +239,8 @@ func TestBufferingIsReported(t *testing.T) {
 		"delayed by others' prompts": {paced{times: slices.Concat(
 			every(20, 10*ms, ms/2), every(6, 70*ms, 40*ms), every(6, 280*ms, ms/2))}, false},
 		"all at the end": {paced{times: every(32, 40*ms, 0)}, true},
+		"all at the end but for a pause": {paced{times: slices.Concat(
+			every(16, 54*ms, 20*time.Microsecond), every(16, 56*ms, 20*time.Microsecond))}, true},
 		"first, then the rest": {paced{times: append([]time.Duration{10 * ms},
 			every(31, 40*ms, 5*time.Microsecond)...)}, true},
 		"in twos":                  {paced{times: pairs}, true},
