@@ -194,7 +194,9 @@ func TestALostRankEndsAllRequests(t *testing.T) {
 		"missing flag": func(b *ranked) { b.dev.Hosts()[1].Faults().PlantExchange(device.MissingFlag) },
 		"wrong epoch":  func(b *ranked) { b.dev.Hosts()[1].Faults().PlantExchange(device.WrongEpoch) },
 	} {
-		b := mustRank(t, ranksConfig(), ranksOptions{n: 2, patience: 3 * time.Second}, nano())
+		o := nano()
+		o.NoRoller = true // a capture that fails ends nothing
+		b := mustRank(t, ranksConfig(), ranksOptions{n: 2, patience: 3 * time.Second}, o)
 		b.run()
 		var sinks []*sink
 		for range 6 {
