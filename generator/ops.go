@@ -36,7 +36,9 @@ func (p *program) opsCommand() *cobra.Command {
 	addSettings(cmd, settings)
 	cmd.Flags().StringVar(&ops.Decode, "decode", "1,8", "`batches` of the decode passes")
 	cmd.Flags().StringVar(&ops.Prefill, "prefill", "50,100,200,400",
-		"`lengths` of the prefill passes, those that fit a step")
+		"`tokens` of the prefill passes, those that fit a step")
+	cmd.Flags().IntVar(&ops.PromptTokens, "prompt-tokens", 0,
+		"`length` of the prompts of a prefill pass, as many as it takes; 0: each pass is one prompt")
 	cmd.Flags().IntVar(&ops.Context, "context", 256, "tokens that each row of a decode attends to")
 	cmd.Flags().BoolVar(&ops.Served, "served", false,
 		"measure in memory for as many rows, sequences and positions as are served, after a step of the most rows")

@@ -85,15 +85,20 @@ func experts(T int, c kernels.Chosen, weights ...kernels.Weight) (bytes, flops i
 // attention returns the cost of reading the keys and values of each sequence once, and of
 // attending from each row to the rows before it.
 func attention(o kernels.Attend, p pass) (bytes, flops int64) {
-	pairs := int64(o.T) * int64(o.T+1) / 2
-	if p.phase == "decode" {
-		pairs = int64(o.T) * int64(p.context)
+	positions, pairs := int64(o.T)*int64(p.context), int64(o.T)*int64(p.context)
+	if p.phase == "prefill" {
+		last := int64(o.T % p.context) // rows of a prompt that is shorter
+		positions = int64(o.T)
+		pairs = int64(o.T/p.context)*triangle(int64(p.context)) + triangle(last)
 	}
 	keys, values := int64(o.KV.HeadDim), int64(o.KV.HeadDim)
-	bytes = int64(p.sequences()) * int64(p.context) * int64(o.KV.Heads) * o.KV.DType.Size()
+	bytes = positions * int64(o.KV.Heads) * o.KV.DType.Size()
 	if o.KV.Values > 0 { // they are part of the keys
 		values = int64(o.KV.Values)
 		return bytes * keys, 2 * pairs * int64(o.Heads) * (keys + values)
 	}
 	return bytes * (keys + values), 2 * pairs * int64(o.Heads) * (keys + values)
 }
+
+// triangle returns 1 + … + n.
+func triangle(n int64) int64 { return n * (n + 1) / 2 }

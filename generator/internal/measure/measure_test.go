@@ -154,6 +154,42 @@ func TestOpsPassesAreReal(t *testing.T) {
 	}
 }
 
+// A prefill pass of several prompts has a sequence and a sample for each, of which the last may be shorter.
+func TestOpsPassesOfPrompts(t *testing.T) {
+	all, err := (&Passes{Prefill: "4,10,12", Context: 1, PromptTokens: 4}).passes(64, 4, 3, 128)
+	if want := []pass{{"prefill", 4, 4}, {"prefill", 10, 4}, {"prefill", 12, 4}}; err != nil || !slices.Equal(all, want) {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	l := loaded(t)
+	h, p := l.Hardware.Device.(*device.Host), all[1]
+	r, err := newRig(l, []pass{p}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.measure(p); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		of   device.Buffer
+		want []int32
+	}{
+		"slots":       {r.memory.Rows.Slot, []int32{0, 0, 0, 0, 1, 1, 1, 1, 2, 2}},
+		"positions":   {r.memory.Rows.Position, []int32{0, 1, 2, 3, 0, 1, 2, 3, 0, 1}},
+		"sample rows": {r.memory.Rows.Sample, []int32{3, 7, 9}},
+	} {
+		if got := h.Int32(c.of)[:len(c.want)]; !slices.Equal(got, c.want) {
+			t.Errorf("%s %v, wants %v", name, got, c.want)
+		}
+	}
+	kv := kernels.KV{DType: kernels.F32, Heads: 1, HeadDim: 8}
+	if bytes, flops := cost(kernels.Attend{KV: kv, T: 10, Heads: 1}, p); bytes != 2*10*8*4 || flops != 4*8*(10+10+3) {
+		t.Errorf("attention moves %d bytes in %d operations", bytes, flops)
+	}
+	if err := r.close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // The measured ops of a prompt have the prefill class, those of decode the decode class.
 func TestOpsOfAPassAreOfItsClass(t *testing.T) {
 	l := loaded(t)
@@ -225,8 +261,9 @@ func TestOpsRefuses(t *testing.T) {
 	for _, o := range []Passes{
 		{Decode: "x", Context: 1}, {Decode: "1", Prefill: "0", Context: 1}, {Decode: "1", Context: 0},
 		{Decode: "9", Prefill: "999", Context: 1},
+		{Prefill: "20", Context: 1, PromptTokens: -1}, {Prefill: "20", Context: 1, PromptTokens: 5},
 	} {
-		if _, err := o.passes(64, 4, 128); !errors.Is(err, config.ErrConfig) {
+		if _, err := o.passes(64, 4, 3, 128); !errors.Is(err, config.ErrConfig) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}

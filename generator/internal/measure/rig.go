@@ -281,22 +281,21 @@ func (r *rig) write(step kernels.Step) error {
 	return r.run(pass.ops[:1])
 }
 
-// step returns the descriptor of a pass: the last token of each sequence, or a whole prompt.
+// step returns the descriptor of a pass: the last token of each sequence, or whole prompts.
 func (p pass) step() (s kernels.Step) {
-	for i := range int32(p.rows) {
-		row := kernels.Row{Position: i, Token: i}
+	for i := range p.rows {
+		row := kernels.Row{Slot: int32(i / p.context), Position: int32(i % p.context), Token: int32(i)}
 		if p.phase == "decode" {
-			row = kernels.Row{Slot: i, Position: int32(p.context - 1), Token: i}
-			s.Samples = append(s.Samples, i)
+			row.Slot, row.Position = int32(i), int32(p.context-1)
 		}
 		if row.Position == 0 || p.phase == "decode" {
 			s.Inits = append(s.Inits, kernels.Init{Slot: row.Slot, Generation: 1, Prompt: int32(p.context),
 				Sampling: kernels.Sampling{TopP: 1, RepeatPenalty: 1}})
 		}
+		if int(row.Position) == p.context-1 || i == p.rows-1 {
+			s.Samples = append(s.Samples, int32(i))
+		}
 		s.Rows = append(s.Rows, row)
-	}
-	if p.phase == "prefill" {
-		s.Samples = []int32{int32(p.rows - 1)}
 	}
 	return s
 }

@@ -14,7 +14,7 @@ func Run(o config.Options, ops Passes, version string) (*Report, error) {
 		return nil, err
 	}
 	e := l.EngineOptions
-	passes, err := ops.passes(max(e.Chunk, e.LongChunk), e.MaxBatch, e.Context)
+	passes, err := ops.passes(max(e.Chunk, e.LongChunk), e.MaxBatch, e.Prompts(), e.Context)
 	if err != nil {
 		return nil, err
 	}
