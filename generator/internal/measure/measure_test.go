@@ -190,7 +190,8 @@ func TestOpsPassesOfPrompts(t *testing.T) {
 	}
 }
 
-// The measured ops of a prompt have the prefill class, those of decode the decode class.
+// The measured ops of a prompt have the prefill class, those of decode the decode class. By themselves none counts on
+// the op before it.
 func TestOpsOfAPassAreOfItsClass(t *testing.T) {
 	l := loaded(t)
 	passes := []pass{{"decode", 2, 40}, {"prefill", 10, 10}}
@@ -199,13 +200,17 @@ func TestOpsOfAPassAreOfItsClass(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range passes {
-		ops, err := r.ops(p, true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, op := range ops {
-			if a, ok := op.(kernels.Attend); ok && (a.Class == kernels.Prefill) != (p.phase == "prefill") {
-				t.Errorf("attention of %s is of a prompt's class: %t", p.phase, a.Class == kernels.Prefill)
+		for _, apart := range []bool{true, false} {
+			ops, err := r.ops(p, apart)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, op := range ops {
+				if a, ok := op.(kernels.Attend); ok && (a.Class == kernels.Prefill) != (p.phase == "prefill") {
+					t.Errorf("attention of %s is of a prompt's class: %t", p.phase, a.Class == kernels.Prefill)
+				} else if ok && a.AfterQKV == apart {
+					t.Errorf("attention of %s comes after QKV: %t, apart: %t", p.phase, a.AfterQKV, apart)
+				}
 			}
 		}
 	}

@@ -22,7 +22,7 @@ type Shape struct {
 	// rows of prompts follow. Each is the only row of its sequence. Only a prefill pass can be a mixed one. See mixed.go.
 	Generated int
 	// Apart makes a pass whose ops may also be launched by themselves, again and again: none waits for what another one of
-	// the same pass has written, see [kernels.Tags]. It has the same results.
+	// the same pass has written, see [kernels.Tags], or relies on which one is before it. It has the same results.
 	Apart bool
 }
 

@@ -68,7 +68,7 @@ func (p *pass) attend(i int, h kernels.Handover) kernels.Attend {
 		T: p.Rows, Heads: c.heads(), Scale: c.attentionScale(), Softcap: c.ScoreCap, Sinks: p.model.layers[i].sinks,
 		Window: c.Window(i),
 		Class:  p.Class, Generated: kernels.Generated(p.Generated), Workspace: s.attendWorkspace, Handover: h,
-		AfterQKV: true, Queries: p.Queries, Tags: p.layerTags(i).attend,
+		AfterQKV: !p.Apart, Queries: p.Queries, Tags: p.layerTags(i).attend,
 	}
 }
 
