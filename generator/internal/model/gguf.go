@@ -31,6 +31,7 @@ const (
 	keyValueDim   = "attention.value_length"
 	keyEps        = "attention.layer_norm_rms_epsilon"
 	keyWindow     = "attention.sliding_window"
+	keyPattern    = "attention.sliding_window_pattern" // by layer, whether it has the window
 	keyRotated    = "rope.dimension_count"
 	keyTheta      = "rope.freq_base"
 	keyScaling    = "rope.scaling.type"
@@ -82,6 +83,7 @@ type ggufReader struct {
 	metadata weights.Metadata
 	tensors  Tensors
 	arch     string
+	name     string // of its family
 	family   family
 	err      error
 }
@@ -103,7 +105,11 @@ func (r *ggufReader) architecture() {
 		r.refuse("general.architecture is %.40q, this build serves %s", r.arch,
 			strings.Join(slices.Sorted(maps.Keys(ggufFamilies)), ", "))
 	}
-	r.family = families[ggufFamilies[r.arch]]
+	r.name = ggufFamilies[r.arch]
+	if n, _ := r.metadata.Uint(r.arch + "." + keyWindow); r.name == "olmo2" && n > 0 {
+		r.name = "olmo3" // which has no architecture of its own
+	}
+	r.family = families[r.name]
 	for _, key := range r.metadata.Keys() {
 		name, ours := strings.CutPrefix(key, r.arch+".")
 		known := slices.Contains(ggufKeys, name) || slices.Contains(r.family.ggufKeys, name)
@@ -161,7 +167,7 @@ func (r *ggufReader) hasTensor(name string) bool {
 func (r *ggufReader) config() Config {
 	fam := r.family
 	c := fam.config
-	c.Name, c.NormsFromOne = ggufFamilies[r.arch], false
+	c.Name, c.NormsFromOne = r.name, false
 	c.Hidden, c.Inner = r.number(keyHidden, maxDimension, -1), r.number(keyInner, maxDimension, -1)
 	c.Layers, c.Heads = r.number(keyLayers, maxLayers, -1), r.number(keyHeads, maxHeads, -1)
 	c.Context, c.RMSNormEps = r.number(keyContext, maxContext, -1), float32(r.float(keyEps, minEps, maxEps, 0))
@@ -245,7 +251,7 @@ func (r *ggufReader) window(c *Config, fam family) {
 	}
 	switch {
 	case n == 0 || n >= c.Context:
-	case slices.Contains(fam.ggufKeys, keyPattern): // the file says which layers have it: localWindows
+	case slices.Contains(fam.ggufKeys, keyPattern): // the file says which layers have it: setWindows
 	case r.arch == "llama" || r.arch == "phi3" || r.arch == "mistral3":
 		c.Windows = slices.Repeat([]int{n}, c.Layers)
 	case fam.gguf != nil && fam.windows != nil:
@@ -257,6 +263,33 @@ func (r *ggufReader) window(c *Config, fam family) {
 		}
 	default:
 		r.refuse("%s.%s is %d", r.arch, keyWindow, n)
+	}
+}
+
+// pattern reads which layers have a window; nil: the file does not say it of each.
+func (r *ggufReader) pattern(layers int) []bool {
+	windowed, ok := r.metadata.Bools(r.arch + "." + keyPattern)
+	if len(windowed) != layers || !ok {
+		r.fail(fmt.Errorf("model: %s.%s has no value for each of %d layers", r.arch, keyPattern, layers))
+		return nil
+	}
+	return windowed
+}
+
+// setWindows sets the sliding window of the layers that have it.
+func (r *ggufReader) setWindows(c *Config, windowed []bool) {
+	n := int(min(maxContext, r.optional(keyWindow)))
+	if n == 0 {
+		r.refuse("%s.%s is 0", r.arch, keyWindow)
+	}
+	for i := range windowed {
+		if !windowed[i] || n >= c.Context {
+			continue
+		}
+		if c.Windows == nil {
+			c.Windows = make([]int, c.Layers)
+		}
+		c.Windows[i] = n
 	}
 }
 

@@ -13,7 +13,6 @@ const (
 	keyLocalHeadDim  = "attention.key_length_swa"
 	keyLocalValueDim = "attention.value_length_swa"
 	keyLocalRotated  = "rope.dimension_count_swa"
-	keyPattern       = "attention.sliding_window_pattern" // by layer, whether it has the window
 	keyPerLayer      = "embedding_length_per_layer_input"
 	keySharedKV      = "attention.shared_kv_layers"
 )
@@ -27,13 +26,13 @@ var gemma4Ends = []string{"<eos>", "<turn|>", "<|tool_response>"}
 func ggufGemma4(r *ggufReader, c *Config) {
 	c.LogitsCap = float32(r.float(keyLogitsCap, minScale, maxScale, 30))
 	c.LayerScales = r.hasTensor("blk.0." + ggufNames[layerScalar])
-	windowed, ok := r.metadata.Bools(r.arch + "." + keyPattern)
-	if len(windowed) != c.Layers || !ok {
-		r.fail(fmt.Errorf("model: %s.%s has no value for each of %d layers", r.arch, keyPattern, c.Layers))
+	windowed := r.pattern(c.Layers)
+	if windowed == nil {
 		return
 	}
 	r.wide(c, windowed)
-	r.localWindows(c, windowed)
+	c.LocalTheta, c.Local = r.float(keyLocalTheta, minTheta, maxTheta, 1e4), windowed
+	r.setWindows(c, windowed)
 	if r.has(r.arch + "." + keyPerLayer) {
 		c.PerLayer = int(min(maxDimension, r.optional(keyPerLayer)))
 	}
@@ -82,24 +81,6 @@ func (r *ggufReader) wide(c *Config, windowed []bool) {
 		c.KVHeads = local
 	}
 	c.Wide = w
-}
-
-// localWindows sets the windows, and the RoPE of the layers that have one.
-func (r *ggufReader) localWindows(c *Config, windowed []bool) {
-	n := int(min(maxContext, r.optional(keyWindow)))
-	c.LocalTheta, c.Local = r.float(keyLocalTheta, minTheta, maxTheta, 1e4), windowed
-	if n == 0 {
-		r.refuse("%s.%s is 0", r.arch, keyWindow)
-	}
-	for i := range windowed {
-		if !windowed[i] || n >= c.Context {
-			continue
-		}
-		if c.Windows == nil {
-			c.Windows = make([]int, c.Layers)
-		}
-		c.Windows[i] = n
-	}
 }
 
 // byLayer reads a number from 1 to most for each layer: an array, or one for all.

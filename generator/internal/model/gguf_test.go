@@ -56,7 +56,7 @@ func same(t testing.TB) func(weights.Tensor) weights.Tensor {
 }
 
 // notInGGUF are the checkpoints whose architecture is not read from GGUF.
-var notInGGUF = map[string]bool{"granite-4": true, "olmo-3": true}
+var notInGGUF = map[string]bool{"granite-4": true}
 
 // A GGUF file gives the same logits as the checkpoint that it was made from, bit for bit: in bfloat16, float16
 // (Mistral) and float32 (Qwen3), with permuted rows, biases, norms of heads, fused tensors, windows and Llama 3's RoPE.
@@ -497,6 +497,51 @@ func TestYarnWithoutLogarithm(t *testing.T) {
 			if d := got.RoPE.Attention/want - 1; err != nil || got.RoPE.Kind != model.YarnRoPE || d*d > 1e-10 || got.AttentionScale != 0 {
 				t.Errorf("%s, %v: %+v, scale %v: %v", family, value, got.RoPE, got.AttentionScale, err)
 			}
+		}
+	}
+}
+
+// OLMo 3 has the architecture of OLMo 2, with windows and a pattern of them. As llama.cpp's converter writes it, there is
+// one base of RoPE, and the attention factor is that of config.json.
+func TestGGUFOfOlmo3(t *testing.T) {
+	c, w := checkpoint(t, "olmo-3")
+	tensors, all := ggufmake.Tensors(c, w, same(t)), ggufmake.Pairs(c)
+	without := func(keys ...string) []ggufmake.Pair {
+		return slices.DeleteFunc(slices.Clone(all), func(p ggufmake.Pair) bool {
+			return slices.Contains(keys, strings.TrimPrefix(p.Key, "olmo2."))
+		})
+	}
+	read := func(pairs []ggufmake.Pair) model.Config {
+		got, named, err := parseGGUF(t, pairs, tensors)
+		if err == nil {
+			err = got.CheckTensors(named)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	factor := ggufmake.Pair{Key: "olmo2.rope.scaling.attn_factor", Value: float32(1.25)}
+	got := read(append(without("rope.freq_base_swa", "rope.scaling.attn_factor"), factor))
+	if got.Name != "olmo3" || got.RoPE.Attention != 1.25 || got.LocalTheta != got.RoPETheta ||
+		!slices.Equal(got.Local, c.Local) || !slices.Equal(got.Windows, c.Windows) {
+		t.Errorf("%+v", got)
+	}
+	scaling := []string{"rope.freq_base_swa", "rope.scaling.attn_factor", "rope.scaling.type", "rope.scaling.factor"}
+	if got := read(without(scaling...)); got.Local != nil || got.LocalTheta != 0 || !slices.Equal(got.Windows, c.Windows) {
+		t.Errorf("one RoPE for all layers: %+v", got)
+	}
+	older := without(append(scaling, "attention.sliding_window", "attention.sliding_window_pattern")...)
+	if got := read(older); got.Name != "olmo2" || got.Windows != nil {
+		t.Errorf("without windows: %+v", got)
+	}
+	for _, pattern := range []any{nil, []bool{true}, uint32(4)} {
+		pairs := without("attention.sliding_window_pattern")
+		if pattern != nil {
+			pairs = append(pairs, ggufmake.Pair{Key: "olmo2.attention.sliding_window_pattern", Value: pattern})
+		}
+		if _, _, err := parseGGUF(t, pairs, tensors); err == nil || !strings.Contains(err.Error(), "sliding_window_pattern") {
+			t.Errorf("pattern %v: %v", pattern, err)
 		}
 	}
 }

@@ -27,6 +27,8 @@ func Architecture(c model.Config) string {
 		return "gemma3"
 	case "gemma4_text", "gemma4_unified_text":
 		return "gemma4"
+	case "olmo3":
+		return "olmo2"
 	}
 	return c.Name
 }
@@ -55,12 +57,21 @@ func Pairs(c model.Config) []Pair {
 	switch {
 	case c.Windows != nil:
 		pairs = append(pairs, Pair{"attention.sliding_window", uint32(slices.Max(c.Windows))})
-	case c.Name == "gemma2" || slices.Contains(c.Local, true) && c.Name == "gemma3_text" || c.Wide != nil:
-		// Windows that the context fits into: without the key, Gemma 2's are 4,096 long, Gemma 3 has one RoPE, and Gemma 4
-		// is refused.
+	case c.Name == "gemma2" || slices.Contains(c.Local, true) && c.Name == "gemma3_text" || c.Wide != nil || c.Name == "olmo3":
+		// Windows that the context fits into: without the key, Gemma 2's are 4,096 long, Gemma 3 and OLMo 3 have one RoPE,
+		// and Gemma 4 is refused.
 		pairs = append(pairs, Pair{"attention.sliding_window", uint32(c.Context)})
 	case c.Name == "phi3": // without the key, llama.cpp takes Phi-3's window
 		pairs = append(pairs, Pair{"attention.sliding_window", uint32(0)})
+	}
+	if c.Name == "olmo3" {
+		windowed := slices.Clone(c.Local)
+		for i := range c.Layers {
+			if c.Local == nil {
+				windowed = append(windowed, c.Window(i) > 0)
+			}
+		}
+		pairs = append(pairs, Pair{"attention.sliding_window_pattern", windowed})
 	}
 	if c.Embedding != nil {
 		pairs = append(pairs, Pair{"pooling_type", uint32(3)}) // the last token
@@ -146,7 +157,8 @@ func multipliers(c model.Config) (pairs []Pair) {
 		{"granite", "logit_scale", c.LogitsDivisor}, {"granite", "attention.scale", c.AttentionScale},
 		{"gemma2", "attn_logit_softcapping", c.ScoreCap}, {"gemma2", "final_logit_softcapping", c.LogitsCap},
 		{"gemma3_text", "final_logit_softcapping", c.LogitsCap}, {"gemma3_text", "rope.freq_base_swa", float32(c.LocalTheta)},
-		{"gemma4", "final_logit_softcapping", c.LogitsCap}, {"gemma4", "rope.freq_base_swa", float32(c.LocalTheta)}} {
+		{"gemma4", "final_logit_softcapping", c.LogitsCap}, {"gemma4", "rope.freq_base_swa", float32(c.LocalTheta)},
+		{"olmo3", "rope.freq_base_swa", float32(c.LocalTheta)}} {
 		if p.value != 0 && (p.family == c.Name || p.family == Architecture(c)) {
 			pairs = append(pairs, Pair{p.key, p.value})
 		}

@@ -20,6 +20,8 @@ func scaling(c model.Config) (pairs []Pair) {
 		if c.Latent != nil { // scores are multiplied by the square of 1 + it·ln(factor)
 			scale := math.Sqrt(float64(c.AttentionScale) * math.Sqrt(float64(c.HeadDim)))
 			pairs = append(pairs, Pair{"rope.scaling.yarn_log_multiplier", float32((scale - 1) / math.Log(s.Factor))})
+		} else if c.Name == "olmo3" {
+			pairs = append(pairs, Pair{"rope.scaling.attn_factor", s.Attention})
 		} else if s.Attention == 1 {
 			pairs = append(pairs, Pair{"rope.scaling.yarn_log_multiplier", float32(1)})
 		}
