@@ -84,6 +84,9 @@ func TestFamiliesEqualTransformers(t *testing.T) {
 
 // Every family with its weights in bfloat16, as checkpoints have them, is compared with transformers in float32.
 func TestFamiliesInBFloat16(t *testing.T) {
+	if testing.Short() { // for the race detector, which is slow
+		t.Skip("workers are those of TestFamiliesEqualTransformers")
+	}
 	for _, name := range families {
 		t.Run(name, func(t *testing.T) {
 			c, w := checkpoint(t, name)

@@ -197,6 +197,9 @@ func TestEmbeddedModelEqualsTransformers(t *testing.T) {
 
 // So is it with its weights in bfloat16, as it is served.
 func TestEmbeddedModelInBFloat16(t *testing.T) {
+	if testing.Short() { // for the race detector, which is slow
+		t.Skip("workers are those of TestEmbeddedModelEqualsTransformers")
+	}
 	h, m := embedded(t)
 	equalsInBFloat16(t, h, m, "../../tiny/golden", 12, kernels.F32)
 }
