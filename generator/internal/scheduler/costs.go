@@ -184,6 +184,7 @@ func before(step *kernels.Step) (n int) {
 // Took notes how long a step took, from the end of the step before it or, if that was later, from when it was enqueued.
 // b is still valid.
 func (s *Scheduler) Took(b *Batch, t time.Duration) {
+	s.elapsed += float64(max(0, t))
 	switch {
 	case s.Gap == 0 || len(b.Step.Rows) == 0 || t <= 0:
 	case b.Prefill:

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -247,7 +248,8 @@ func TestMixedStepsBringPromptsSooner(t *testing.T) {
 		p99, worst, ttft := quantile(gaps, 0.99), gaps[len(gaps)-1], quantile(first, 0.5)
 		t.Logf("a gap of %v ms: ITL P50 %v, P99 %v, max %v; TTFT P50 %v, before %v", c.gap, quantile(gaps, 0.5), p99, worst,
 			ttft, quantile(before, 0.5))
-		if p99 > milli(c.most) || worst > p99*6/5 || ttft > milli(c.ttf) ||
+		// Steps take up to a 40th longer than expected.
+		if p99 > milli(c.most) || worst > max(p99*6/5, milli(c.gap)*41/40) || ttft > milli(c.ttf) ||
 			float64(ttft)*c.less > float64(quantile(before, 0.5)) {
 			t.Errorf("out of bounds: %+v", c)
 		}
@@ -378,5 +380,61 @@ func TestMixedStepsForgetNoPrefillStep(t *testing.T) {
 	}
 	if got := c.mix(4, 32, 0); got != 5e6 {
 		t.Errorf("a mixed step is expected to take %v", got)
+	}
+}
+
+// measured has the step times of 7B on an H200 with mixed steps of up to 224 prompt rows beside 16 sequences.
+var measured = machine{decodes: [][2]float64{{1, 3.15}, {16, 3.77}, {64, 5.26}}, prompts: h200.prompts, tile: 224,
+	attention: 1.64, mixed: 0.8}
+
+// While prompts come at random, those that come together are not late by others' mixed steps: the time between two tokens
+// has room for prefill steps too, in which few tokens take part.
+func TestFewPromptsAreLateBesideMixedSteps(t *testing.T) {
+	var worst, p99 []time.Duration
+	late := 0
+	for seed := range uint64(20) {
+		gaps, first := besides(t, measured, milli(20), 2000, func(c *clocked) {
+			c.s.MixedRows, c.noise = mixedRows(8, 224), rand.New(rand.NewPCG(seed, 1))
+		})
+		worst, p99 = append(worst, first[len(first)-1]), append(p99, quantile(gaps, 0.99))
+		if last := gaps[len(gaps)-1]; last > milli(20) {
+			t.Errorf("load %d: %v between two tokens", seed, last)
+		}
+		if first[len(first)-1] > milli(160) {
+			late++
+		}
+	}
+	slices.Sort(worst)
+	slices.Sort(p99)
+	t.Logf("the worst first token after %v to %v, median %v, %d of 20 over 160 ms; ITL P99 %v to %v", worst[0], worst[19],
+		worst[10], late, p99[0], p99[19])
+	if late > 2 || worst[10] > milli(145) || p99[19] > milli(10) { // with mixed steps alone it is 5, and 152 ms
+		t.Error("out of bounds")
+	}
+}
+
+// A prompt that is late for its own length alone has mixed steps, and so have short ones that wait for one another.
+func TestPromptsAreNotLateByTheirOwnLength(t *testing.T) {
+	for name, lengths := range map[string][]int{"long": {3900}, "short": {300, 300, 300}} {
+		c := newClocked(t, measured, milli(20))
+		c.s.MixedRows, c.s.MaxBatch = mixedRows(8, 224), 64
+		for range 16 {
+			c.arrive = append(c.arrive, arrival{0, &Sequence{Prompt: prompt(100), MaxTokens: 150}})
+		}
+		prompts := 0
+		c.formed = func(b *Batch) {
+			if prompts += min(1, b.Prompts()); c.now > milli(300) && b.Prefill && b.Generated == 0 {
+				t.Errorf("%s: a %s", name, b.shape())
+			}
+		}
+		for _, at := range []float64{200, 310} { // the first are for the times of steps
+			for _, n := range lengths {
+				c.arrive = append(c.arrive, arrival{milli(at), &Sequence{Prompt: prompt(n), MaxTokens: 2}})
+			}
+		}
+		c.run(milli(600))
+		if prompts < 4 {
+			t.Errorf("%s: %d steps with prompts", name, prompts)
+		}
 	}
 }

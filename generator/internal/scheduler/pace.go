@@ -12,6 +12,10 @@ import "iter"
 // prompt rows as are expected to end within the gap, or within the time of two decode steps, if these take longer. Drafts
 // are for decode steps. Where sequences have some, those steps and prefill steps alternate.
 //
+// Such a step ends sooner than the gap if it has all the prompt rows that a mixed step can have. When several prompts wait,
+// the last one's first token may then come late, though tokens could be further apart. So while one is expected late, a
+// prefill step comes before each mixed one, of as many rows as the rest of the gap has room for.
+//
 // In a burst as many sequences wait for their first token as for their next one. Decode steps between would be nearly
 // empty, and hold all of them up. So the sequences of a burst wait longer for their second tokens: several whole chunks
 // come in a row. It ends with the prompts that were there when it began. A name of a user takes part with prompts of
@@ -32,6 +36,9 @@ const (
 	burstGaps = 10
 	// aloneGaps is how long a step of more than a chunk may take, in gaps.
 	aloneGaps = 2
+	// lateGaps is from when on a first token is late, in gaps after its prompt came. That of a long prompt is late from
+	// half as long again on as mixed steps of its rows alone take.
+	lateGaps = 7
 	// margin is the part of the gap that is left for steps that take longer than expected.
 	margin = 1.0 / 16
 )
@@ -46,6 +53,8 @@ type demand struct {
 	burst   int // of the burst, that wait for their first token
 	// position is that of the first row of the next prefill step.
 	position int
+	// besideMixed is the time that a prefill step may take before each mixed one, in nanoseconds; 0: there is no such step.
+	besideMixed float64
 }
 
 // demand counts what running sequences wait for, and begins and ends bursts.
@@ -81,8 +90,46 @@ func (s *Scheduler) demand() (d demand) {
 	if s.Gap > 0 && d.prompts > 0 {
 		d.position = s.nextPrompt().prefilled
 		s.follow(d)
+		if s.mixes(d) && !s.burst {
+			d.besideMixed = s.besideMixed(d)
+		}
 	}
 	return d
+}
+
+// besideMixed returns demand.besideMixed: what a mixed step leaves of the time between two tokens, if with mixed steps alone
+// some prompt's first token is expected late, and prefill steps take less time a row.
+func (s *Scheduler) besideMixed(d demand) float64 {
+	_, most := s.MixedRows(d.decodes)
+	rows := s.mixedChunk(d, d.decodes, most)
+	mixed := s.costs.mix(d.decodes, rows, s.beforeNext(rows, d))
+	each := mixed / float64(rows)
+	if mixed == 0 || !s.late(each, mixed) {
+		return 0
+	}
+	left := s.longestMixed(d.decodes) - mixed
+	rows = fitting(min(s.Chunk, d.tokens), left, func(rows int) float64 { return s.promptCost(rows, d) })
+	if cost := s.promptCost(rows, d); cost > left || cost > each*float64(rows) {
+		return 0
+	}
+	return left
+}
+
+// late reports whether some prompt's first token is expected late if each row of prompts takes so many nanoseconds, and
+// each step in flight another number of them.
+func (s *Scheduler) late(each, step float64) bool {
+	wait := step * float64(s.number-s.completed)
+	for _, q := range s.running {
+		if q.state != prefilling {
+			continue
+		}
+		wait += each * float64(len(q.Prompt)-q.prefilled)
+		alone := each * float64(len(q.Prompt)-q.cached)
+		if s.elapsed-q.came+wait > max(lateGaps*float64(s.Gap), 1.5*alone) {
+			return true
+		}
+	}
+	return false
 }
 
 // follow begins or ends a burst. One goes on while each name whose sequences wait for their next tokens has prompts of
@@ -111,7 +158,7 @@ func (s *Scheduler) turn(d demand) bool {
 	case d.decodes == 0:
 		s.since = 0 // whoever waits for a mask gives way
 		return true
-	case s.mixes(d) && !s.burst:
+	case s.mixes(d) && !s.burst && d.besideMixed == 0:
 		return s.lastDrafted
 	case s.Gap == 0:
 		return !s.lastPrefill
@@ -122,6 +169,9 @@ func (s *Scheduler) turn(d demand) bool {
 // budget returns how many nanoseconds prefill steps may take between two decode steps.
 func (s *Scheduler) budget(d demand) float64 {
 	gap, decode := float64(s.Gap)*(1-margin), s.costs.decode(d.next)
+	if d.besideMixed > 0 {
+		return d.besideMixed
+	}
 	if s.burst {
 		gap *= burstGaps
 	}
@@ -163,8 +213,14 @@ func (s *Scheduler) mixedChunk(d demand, n, most int) int {
 	if s.Gap == 0 {
 		return most
 	}
-	longest := max(float64(s.Gap)*(1-margin), 2*s.costs.decode(n))
-	return evenly(d.tokens, fitting(most, longest, func(rows int) float64 { return s.costs.mix(n, rows, s.beforeNext(rows, d)) }))
+	return evenly(d.tokens, fitting(most, s.longestMixed(n), func(rows int) float64 {
+		return s.costs.mix(n, rows, s.beforeNext(rows, d))
+	}))
+}
+
+// longestMixed returns how many nanoseconds a mixed step of n sequences may take, with the prefill step before it.
+func (s *Scheduler) longestMixed(n int) float64 {
+	return max(float64(s.Gap)*(1-margin), 2*s.costs.decode(n))
 }
 
 // fitting returns rows if their cost is at most longest, otherwise the largest smaller number of whole grains of which that

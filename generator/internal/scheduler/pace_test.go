@@ -154,10 +154,10 @@ func quantile(sorted []time.Duration, part float64) time.Duration {
 // the times to the prompts' first tokens. change, if not nil, changes the scheduler.
 func besides(t *testing.T, m machine, gap time.Duration, length int, change func(*clocked)) (gaps, first []time.Duration) {
 	c := newClocked(t, m, gap)
+	c.noise = rand.New(rand.NewPCG(1, 2))
 	if change != nil {
 		change(c)
 	}
-	c.noise = rand.New(rand.NewPCG(1, 2))
 	var running []*Sequence
 	for range 16 {
 		running = append(running, &Sequence{Prompt: prompt(100), MaxTokens: 3000})

@@ -153,6 +153,7 @@ type Scheduler struct {
 	lastPrefill  bool        // the last step was prefill, and not mixed
 	lastDrafted  bool        // the last step had drafts
 	costs        costs       // of steps
+	elapsed      float64     // nanoseconds that steps took so far
 	since        float64     // nanoseconds that prefill steps are expected to take since running sequences had rows
 	burst        bool        // there is one
 	batches      []Batch     // reused in rotation, one for each step in flight
@@ -206,6 +207,7 @@ func (s *Scheduler) Add(q *Sequence) error {
 		return ErrFull
 	}
 	q.MaxTokens = min(q.MaxTokens, max(1, s.Context-len(q.Prompt)))
+	q.came = s.elapsed
 	s.enqueue(q)
 	return nil
 }

@@ -52,8 +52,9 @@ type Sequence struct {
 	restore    bool       // its slot must be restored before its next row
 	heldBack   uint64     // the round of Next in which its prompt gets no further rows
 	state      state
-	share      *share // its connection's, from Add until its slot and pages are free
-	arrival    uint64 // order of Add
+	share      *share  // its connection's, from Add until its slot and pages are free
+	arrival    uint64  // order of Add
+	came       float64 // Scheduler.elapsed at Add
 }
 
 // User says whose a sequence is: its sender's uid, and the name that the sender gave it to divide that uid; "" for
