@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -435,6 +436,46 @@ func TestPromptsAreNotLateByTheirOwnLength(t *testing.T) {
 		c.run(milli(600))
 		if prompts < 4 {
 			t.Errorf("%s: %d steps with prompts", name, prompts)
+		}
+	}
+}
+
+// A prefill step comes before a mixed one if a first token is expected late otherwise, after 140 ms here, there is room for
+// it within the gap, and it takes less time a row.
+func TestRoomBesideMixedSteps(t *testing.T) {
+	const room = 20*(1-margin) - 8 // milliseconds
+	for name, c := range map[string]struct {
+		prompts        []int
+		mixed, prefill float64 // of 64 rows
+		age            float64 // of the prompts
+		inFlight       uint64
+		want           float64
+	}{
+		"none is late":               {[]int{700, 380}, 8, 4, 0, 0, 0},
+		"the second is":              {[]int{700, 700}, 8, 4, 0, 0, room},
+		"the steps in flight count":  {[]int{700, 380}, 8, 4, 0, 1, room},
+		"it waits already":           {[]int{700}, 8, 4, 60, 0, room},
+		"for its own length":         {[]int{1400}, 8, 4, 0, 0, 0},
+		"prefill steps take as long": {[]int{700, 700}, 8, 17, 0, 0, 0},
+		"no prefill step is known":   {[]int{700, 700}, 8, 0, 0, 0, 0},
+		"no room":                    {[]int{700, 700}, 18, 4, 0, 0, 0},
+		"a burst":                    {[]int{700, 700, 700, 700}, 8, 4, 0, 0, 0},
+	} {
+		s, _ := withMixed(t, 2, func(o *Options) {
+			o.MaxBatch, o.Chunk, o.Context, o.Pages, o.Gap, o.MixedRows = 64, 512, 4096, 4096, milli(20), mixedRows(4, 64)
+		})
+		s.Took(decodeOf(2), milli(4))
+		s.Took(mixedOf(4, 64, 0), milli(c.mixed))
+		s.Took(rowsAt(64, 0), milli(c.prefill))
+		s.Took(rowsAt(grain, 0), milli(c.prefill/4))
+		for _, n := range c.prompts {
+			s.addAll(t, &Sequence{Prompt: prompt(n), MaxTokens: 2})
+		}
+		s.admit()
+		s.elapsed += c.age * 1e6
+		s.number += c.inFlight
+		if got := s.demand().besideMixed / 1e6; math.Abs(got-c.want) > 1e-6 {
+			t.Errorf("%s: room for %v ms, wants %v", name, got, c.want)
 		}
 	}
 }

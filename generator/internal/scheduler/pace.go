@@ -109,7 +109,7 @@ func (s *Scheduler) besideMixed(d demand) float64 {
 	}
 	left := s.longestMixed(d.decodes) - mixed
 	rows = fitting(min(s.Chunk, d.tokens), left, func(rows int) float64 { return s.promptCost(rows, d) })
-	if cost := s.promptCost(rows, d); cost > left || cost > each*float64(rows) {
+	if cost := s.promptCost(rows, d); cost == 0 || cost > min(left, each*float64(rows)) {
 		return 0
 	}
 	return left
