@@ -195,7 +195,7 @@ func TestALostRankEndsAllRequests(t *testing.T) {
 		"wrong epoch":  func(b *ranked) { b.dev.Hosts()[1].Faults().PlantExchange(device.WrongEpoch) },
 	} {
 		o := nano()
-		o.NoRoller = true // a capture that fails ends nothing
+		o.NoRoller = true // its capture could meet the failure, which ends nothing
 		b := mustRank(t, ranksConfig(), ranksOptions{n: 2, patience: 3 * time.Second}, o)
 		b.run()
 		var sinks []*sink
