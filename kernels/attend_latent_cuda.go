@@ -47,8 +47,8 @@ func (o Attend) latent(q *cuda.Queue) error {
 	return cuda.Launch(q, "reel_attend_latent", g, args)
 }
 
-// latentRows returns the grid and the arguments that the two kernels of generated rows have in common. Each row has so many
-// blocks. Each block has so many stages of `each` bytes in shared memory, and `shared` bytes besides.
+// latentRows returns the grid and the arguments that the two kernels of generated rows have in common, with a number of
+// blocks for each row. In shared memory a block has `stages` stages of `each` bytes, and `shared` other bytes.
 func (o Attend) latentRows(q *cuda.Queue, blocks, stages, shared, each int) (cuda.Grid, attendLatentArgs) {
 	g := cuda.Grid{X: o.T, Y: blocks, Z: 1, Threads: attendLatentThreads, Shared: shared + stages*each, Dependent: true}
 	args := o.latentArgs(q, latentSplits(o.Slots.Context))

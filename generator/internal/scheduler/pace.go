@@ -36,8 +36,8 @@ const (
 	burstGaps = 10
 	// aloneGaps is how long a step of more than a chunk may take, in gaps.
 	aloneGaps = 2
-	// lateGaps is from when on a first token is late, in gaps after its prompt came. That of a long prompt is late from
-	// half as long again on as mixed steps of its rows alone take.
+	// lateGaps is the time, in gaps, after which a first token is late. A long prompt's is late only after 1.5 times what
+	// mixed steps with its rows alone take, too.
 	lateGaps = 7
 	// margin is the part of the gap that is left for steps that take longer than expected.
 	margin = 1.0 / 16
@@ -103,28 +103,28 @@ func (s *Scheduler) besideMixed(d demand) float64 {
 	_, most := s.MixedRows(d.decodes)
 	rows := s.mixedChunk(d, d.decodes, most)
 	mixed := s.costs.mix(d.decodes, rows, s.beforeNext(rows, d))
-	each := mixed / float64(rows)
-	if mixed == 0 || !s.late(each, mixed) {
+	row := mixed / float64(rows)
+	if mixed == 0 || !s.late(row, mixed) {
 		return 0
 	}
 	left := s.longestMixed(d.decodes) - mixed
 	rows = fitting(min(s.Chunk, d.tokens), left, func(rows int) float64 { return s.promptCost(rows, d) })
-	if cost := s.promptCost(rows, d); cost == 0 || cost > min(left, each*float64(rows)) {
+	if cost := s.promptCost(rows, d); cost == 0 || cost > min(left, row*float64(rows)) {
 		return 0
 	}
 	return left
 }
 
-// late reports whether some prompt's first token is expected late if each row of prompts takes so many nanoseconds, and
-// each step in flight another number of them.
-func (s *Scheduler) late(each, step float64) bool {
+// late reports whether some prompt's first token is expected late. A row of a prompt takes `row` nanoseconds, and a step in
+// flight `step`.
+func (s *Scheduler) late(row, step float64) bool {
 	wait := step * float64(s.number-s.completed)
 	for _, q := range s.running {
 		if q.state != prefilling {
 			continue
 		}
-		wait += each * float64(len(q.Prompt)-q.prefilled)
-		alone := each * float64(len(q.Prompt)-q.cached)
+		wait += row * float64(len(q.Prompt)-q.prefilled)
+		alone := row * float64(len(q.Prompt)-q.cached)
 		if s.elapsed-q.came+wait > max(lateGaps*float64(s.Gap), 1.5*alone) {
 			return true
 		}

@@ -65,11 +65,9 @@ func Pairs(c model.Config) []Pair {
 		pairs = append(pairs, Pair{"attention.sliding_window", uint32(0)})
 	}
 	if c.Name == "olmo3" {
-		windowed := slices.Clone(c.Local)
-		for i := range c.Layers {
-			if c.Local == nil {
-				windowed = append(windowed, c.Window(i) > 0)
-			}
+		windowed := make([]bool, c.Layers)
+		for i := range windowed {
+			windowed[i] = c.Local != nil && c.Local[i] || c.Window(i) > 0
 		}
 		pairs = append(pairs, Pair{"attention.sliding_window_pattern", windowed})
 	}
