@@ -89,21 +89,33 @@ struct PrefillRun {
 	int begin, end; // smallest position of the rows, and largest plus 1
 };
 
-// prefill_run returns the run that begins at `row`. Every warp computes it for itself.
-template <bool WINDOWED, class Args>
+// prefill_run returns the run that begins at `row`. Every warp computes it for itself, from 32·AT_ONCE rows at a time,
+// without a branch between them, before which the loads of the next 32 rows would wait.
+template <bool WINDOWED, int AT_ONCE = 1, class Args>
 __device__ __forceinline__ PrefillRun prefill_run(const Args &a, int row, int limit) {
 	PrefillRun run = {row, 0, load_l2_ordered(a.slot + row), INT32_MAX, 0};
+	const int lane = threadIdx.x % 32;
 	int more;
 	do {
-		const int t = row + run.rows + threadIdx.x % 32, at = min(t, limit - 1);
-		const int slot = load_l2_ordered(a.slot + at), position = load_l2_ordered(a.position + at);
-		const uint32_t others = ~__ballot_sync(~0u, t < limit && slot == run.slot);
-		more = others ? __ffs(others) - 1 : 32;
-		if (WINDOWED)
-			run.begin = min(run.begin, __reduce_min_sync(~0u, (int)(threadIdx.x % 32) < more ? position : INT32_MAX));
-		run.end = max(run.end, __reduce_max_sync(~0u, (int)(threadIdx.x % 32) < more ? position + 1 : 0));
+		const int from = row + run.rows + lane;
+		int slot[AT_ONCE], position[AT_ONCE], least = INT32_MAX, end = 0;
+#pragma unroll
+		for (int i = 0; i < AT_ONCE; i++) {
+			const int at = min(from + 32 * i, limit - 1);
+			slot[i] = load_l2_ordered(a.slot + at), position[i] = load_l2_ordered(a.position + at);
+		}
+		more = 0;
+#pragma unroll
+		for (int i = 0; i < AT_ONCE; i++) {
+			const uint32_t others = ~__ballot_sync(~0u, from + 32 * i < limit && slot[i] == run.slot);
+			if (more == 32 * i) more += others ? __ffs(others) - 1 : 32;
+			const bool in = 32 * i + lane < more;
+			least = in ? min(least, position[i]) : least, end = in ? max(end, position[i] + 1) : end;
+		}
+		if (WINDOWED) run.begin = min(run.begin, __reduce_min_sync(~0u, least));
+		run.end = max(run.end, __reduce_max_sync(~0u, end));
 		run.rows += more;
-	} while (more == 32);
+	} while (more == 32 * AT_ONCE && row + run.rows < limit);
 	return run;
 }
 

@@ -47,16 +47,18 @@ template <int DIM, bool EXACT, bool WINDOWED, class Logits> struct Prefill : Pre
 		return min(run.row + r, tile.limit - 1) * a.heads + tile.head + entry(half) - r * tile.group;
 	}
 
-	// load_queries loads the queries and positions of the run.
-	__device__ __forceinline__ void load_queries(float2 (&x)[STEPS][4]) {
+	// load_queries loads the queries and positions of the run. With FEW queries of other rows are not loaded, which are
+	// not used in any case.
+	template <bool FEW = false> __device__ __forceinline__ void load_queries(float2 (&x)[STEPS][4]) {
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
 			const int r = row(half);
 			position[half] = r < run.rows ? a.position[min(run.row + r, tile.limit - 1)] : -1;
+			const bool in = !FEW || r < run.rows;
 			const float *from = a.q + (size_t)at(half) * dim(a) + lane() % 4 * 2;
 #pragma unroll
 			for (int i = 0; i < 2 * STEPS; i++)
-				x[i / 2][i % 2 * 2 + half] = 8 * i < dim(a) ? __ldcg((const float2 *)(from + 8 * i)) : float2{};
+				x[i / 2][i % 2 * 2 + half] = in && 8 * i < dim(a) ? __ldcg((const float2 *)(from + 8 * i)) : float2{};
 		}
 	}
 

@@ -14,7 +14,7 @@ template <int DIM> struct PrefillLong : Prefill<DIM, true, false, AttendPlain> {
 	using Base = Prefill<DIM, true, false, AttendPlain>;
 	using Base::a, Base::tile, Base::run, Base::stages, Base::last, Base::position, Base::weight, Base::allMost,
 		Base::allWeight, Base::o, Base::q;
-	static constexpr int CONSUMERS = 256, COPIERS = 32 * PREFILL_WARPS, THREADS = CONSUMERS + COPIERS;
+	static constexpr int ENTRIES = 128, CONSUMERS = 256, COPIERS = 32 * PREFILL_WARPS, THREADS = CONSUMERS + COPIERS;
 	// Two blocks of keys are a stage of keys, a block of values is one of values. LAG blocks are being copied at least.
 	static constexpr int KEY_STAGES = 2, VALUE_STAGES = 6, LAG = 2, RUNS = DIM / 64, PAIRS = 2 * Base::VALUE_STEPS;
 	static constexpr int BLOCK_BYTES = PREFILL_KEYS * DIM * 2, ROW_BYTES = 128; // of a run of 64 elements
@@ -54,10 +54,13 @@ template <int DIM> struct PrefillLong : Prefill<DIM, true, false, AttendPlain> {
 	// The run's blocks of keys and values, in pairs.
 	__device__ __forceinline__ int blocks() const { return (run.end + PREFILL_KEYS - 1) / PREFILL_KEYS; }
 
-	// produce copies the run's keys and values. `taken` counts the blocks before: the first find the stages free.
-	__device__ __forceinline__ void produce(Rings &to, Rings &announced, int &taken) {
+	// begin goes to the run that begins at `row`.
+	__device__ __forceinline__ void begin(int row) { run = prefill_run<false, ENTRIES / 32>(a, row, tile.limit); }
+
+	// produce copies the run's keys and values, whose first pages are being loaded. It goes to the next run, if there is
+	// one, while the last copies are under way. `taken` counts the blocks before: the first find the stages free.
+	__device__ __forceinline__ bool produce(Rings &to, Rings &announced, int &taken) {
 		const int n = (blocks() + 1) / 2 * 2; // the second block of a pair may be past the end: of zeros
-		this->load_pages(0);
 #pragma unroll 1
 		for (int i = 0; i < n; i++) {
 			this->find_rows(i);
@@ -72,8 +75,14 @@ template <int DIM> struct PrefillLong : Prefill<DIM, true, false, AttendPlain> {
 			to.values.next();
 			if (i >= LAG) cp_async_wait<LAG>(), announce(announced, i - LAG);
 		}
+		const int row = run.row + run.rows;
+		if (row < tile.limit) {
+			begin(row);
+			this->load_pages(0);
+		}
 		cp_async_wait<0>();
 		for (int i = max(n - LAG, 0); i < n; i++) announce(announced, i);
+		return row < tile.limit;
 	}
 	// copy starts the copies of a block's keys (which 0) or values (1) to a place in shared memory, with so many bytes
 	// from run to run.
@@ -186,34 +195,23 @@ template <int DIM> struct PrefillLong : Prefill<DIM, true, false, AttendPlain> {
 		r.keys.next();
 	}
 
-	// consume computes the run. A split is a whole number of pairs, but for the last one.
-	__device__ __forceinline__ void consume(Rings &r) {
-		float2 queries[Base::STEPS][4];
-		this->load_queries(queries);
-		this->round_queries(queries);
-		allMost[0] = allMost[1] = -INFINITY, allWeight[0] = allWeight[1] = 0;
-		this->clear();
-#pragma unroll
-		for (int i = 0; i < 2 * PAIRS; i++) store_shared(kept(i % 2, i / 2), float2{});
-		const int all = (blocks() + 1) / 2 * 2, mine = (this->mine() + 1) / 2 * 2;
+	// take gives a run whose queries one warpgroup holds to both in turn, so that one loads and stores while the other
+	// multiplies, and returns whether this one has a part of the run. Entries of the second warpgroup begin with 64: its
+	// runs begin as many rows earlier, which are no entries of its.
+	__device__ __forceinline__ bool take(int &turn) {
+		const int rows = PREFILL_ENTRIES / tile.group, warpgroup = threadIdx.x / 128;
+		if (PREFILL_ENTRIES % tile.group || run.rows > rows) return true;
+		const bool mine = turn == warpgroup;
+		turn ^= 1;
+		if (warpgroup) run.row -= rows, run.rows += rows;
+		return mine;
+	}
+
+	// consume computes this warpgroup's part of the run, if it has one.
+	__device__ __forceinline__ void consume(Rings &r, bool any) {
+		const int all = (blocks() + 1) / 2 * 2;
 		int n = 0;
-		if (mine > 0) {
-			float s[64];
-			mbarrier_wait(r.keys.full(shared), r.keys.phase);
-			start_scores(s, r.keys);
-			wgmma_wait<0>();
-			wgmma_pin(s);
-			mbarrier_arrive_warp(r.keys.empty(shared));
-			r.keys.next();
-#pragma unroll 1
-			for (int split = 0; n < mine; split++) {
-				const int begin = n, end = min(mine, prefill_first_block(split + 1));
-#pragma unroll 1
-				for (; n < end; n += 2) pair(s, n, n > begin, n + 2 < mine, r);
-				end_values(r.values);
-				end_split(split);
-			}
-		}
+		if (any) compute(r, n);
 #pragma unroll 1
 		for (; n < all; n++) { // blocks that only the other warpgroup needs
 			wait_for_values(r.values);
@@ -223,6 +221,34 @@ template <int DIM> struct PrefillLong : Prefill<DIM, true, false, AttendPlain> {
 			mbarrier_wait(r.keys.full(shared), r.keys.phase);
 			mbarrier_arrive_warp(r.keys.empty(shared));
 			r.keys.next();
+		}
+	}
+	// compute computes blocks from n on, up to the last that a row of this warpgroup sees. A split is a whole number of
+	// pairs, but for the last one.
+	__device__ __forceinline__ void compute(Rings &r, int &n) {
+		float2 queries[Base::STEPS][4];
+		this->template load_queries<true>(queries);
+		const int mine = (this->mine() + 1) / 2 * 2; // while the queries come
+		this->round_queries(queries);
+		allMost[0] = allMost[1] = -INFINITY, allWeight[0] = allWeight[1] = 0;
+		this->clear();
+#pragma unroll
+		for (int i = 0; i < 2 * PAIRS; i++) store_shared(kept(i % 2, i / 2), float2{});
+		if (mine == 0) return;
+		float s[64];
+		mbarrier_wait(r.keys.full(shared), r.keys.phase);
+		start_scores(s, r.keys);
+		wgmma_wait<0>();
+		wgmma_pin(s);
+		mbarrier_arrive_warp(r.keys.empty(shared));
+		r.keys.next();
+#pragma unroll 1
+		for (int split = 0; n < mine; split++) {
+			const int begin = n, end = min(mine, prefill_first_block(split + 1));
+#pragma unroll 1
+			for (; n < end; n += 2) pair(s, n, n > begin, n + 2 < mine, r);
+			end_values(r.values);
+			end_split(split);
 		}
 	}
 
@@ -264,18 +290,20 @@ template <int DIM> __device__ __forceinline__ void prefill_long(const AttendArgs
 	typename Block::Rings r;
 	if (threadIdx.x < Block::CONSUMERS) {
 		increase_registers<232>();
-		for (int row = tile.first; row < tile.limit; row += p.run.rows) {
-			p.run = prefill_run<false>(a, row, tile.limit);
-			p.consume(r);
+		int turn = 0;
+		for (int row = tile.first; row < tile.limit;) {
+			p.begin(row);
+			row += p.run.rows;
+			const bool any = p.take(turn);
+			p.consume(r, any);
 		}
 		return;
 	}
 	decrease_registers<40>();
 	typename Block::Rings announced;
 	int taken = 0;
-	for (int row = tile.first; row < tile.limit; row += p.run.rows) {
-		p.run = prefill_run<false>(a, row, tile.limit);
-		p.produce(r, announced, taken);
-	}
+	p.begin(tile.first);
+	p.load_pages(0);
+	while (p.produce(r, announced, taken)) {}
 }
 #endif

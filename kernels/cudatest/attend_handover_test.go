@@ -177,7 +177,7 @@ func BenchmarkCUDAAttendHandover(t *testing.B) {
 		}
 		for _, rows := range []int{1, 10, 50, 100, 200, 400} {
 			t.Run(fmt.Sprintf("%s/%d-rows", shape.name, rows), func(t *testing.B) {
-				ops := b.prefillLayers(shape.heads, shape.kvHeads, shape.d, rows, rows, shape.layers)
+				ops := b.prefillLayers(shape.heads, shape.kvHeads, shape.d, 1, rows, rows, shape.layers)
 				x := b.load(1, make([]byte, 4*rows*width))
 				workspace := kernels.Workspace{Rounded: b.roundedFor(rows, width),
 					Partials: b.load(1, make([]byte, kernels.PartialsBytes(rows, width, width)))}

@@ -101,6 +101,36 @@ func TestCUDAPrefillAttendDoesNotDependOnChunks(t *testing.T) {
 	}
 }
 
+// Many short prompts beside one another have the same bits in tiles of 128 queries, whose warpgroups take those that fit
+// one in turn, as in the smallest tiles.
+func TestCUDAPrefillAttendOfManyPrompts(t *testing.T) {
+	defer func() { tune.PrefillQueries = 0 }()
+	for _, c := range prefillShapes {
+		a := newAttending(newBoth(t), c.heads, c.kvHeads, c.d, c.context)
+		a.prefill, a.row = true, nil
+		ends := [attendSlots]int32{}
+		for _, r := range a.ends() {
+			ends[r.Slot] = r.Position
+		}
+		for i := range int32(60) {
+			slot := i % attendSlots
+			most := a.r.Int32N([]int32{2, 20, 70, 140}[i/2%4]) // rows before the last
+			last := a.r.Int32N(ends[slot] + 1)
+			for p := max(0, last-most); p <= last; p++ {
+				a.row = append(a.row, kernels.Row{Slot: slot, Position: p})
+			}
+		}
+		a.query = a.normal(len(a.row)*c.heads*c.d, 1)
+		attend := func(queries int) []uint32 {
+			tune.PrefillQueries = queries
+			return bits32(a.attend(indices(len(a.row)), len(a.row), false))
+		}
+		want := attend(prefillTiles[1])
+		a.numbers(want)
+		a.equal("tiles of 128", attend(128), want)
+	}
+}
+
 // numbers fails if a result is not a number, as where nothing was written.
 func (a *attending) numbers(result []uint32) {
 	a.t.Helper()
@@ -151,7 +181,7 @@ func BenchmarkCUDAPrefillAttend(t *testing.B) {
 			t.Run(fmt.Sprintf("%s/%d-rows-of-%d-in-%d-layers", shape.name, c.rows, c.n, c.layers), func(t *testing.B) {
 				b := newBoth(t)
 				defer func() { tune.PrefillQueries = 0 }()
-				ops := b.prefillLayers(shape.heads, shape.kvHeads, shape.d, c.rows, c.n, c.layers)
+				ops := b.prefillLayers(shape.heads, shape.kvHeads, shape.d, 1, c.rows, c.n, c.layers)
 				pairs := float64(c.rows) * (float64(c.n) - float64(c.rows-1)/2)
 				var each [len(prefillTiles)]float64
 				for t.Loop() {
@@ -172,10 +202,33 @@ func BenchmarkCUDAPrefillAttend(t *testing.B) {
 	}
 }
 
-// prefillLayers returns an op for the last rows of a sequence of n tokens in each layer.
-func (b *both) prefillLayers(heads, kvHeads, d, rows, n, layers int) (ops []device.Op) {
-	context := max(8192, (n+15)/16*16)
-	kv := kernels.KV{DType: kernels.BF16, Pages: 1 + (n+15)/16, PageTokens: 16, Layers: layers, Heads: kvHeads,
+// BenchmarkCUDAPrefillAttendOfPrompts measures attention of the last tokens of prompts, behind others, in layers of 7B's
+// shape, by tiles.
+func BenchmarkCUDAPrefillAttendOfPrompts(t *testing.B) {
+	for _, c := range []struct{ prompts, tokens, behind, layers int }{{1, 208, 0, 32}, {2, 104, 0, 32}, {4, 52, 0, 32},
+		{13, 16, 0, 32}, {1, 416, 0, 32}, {4, 104, 0, 32}, {8, 52, 0, 32}, {13, 32, 0, 32}, {26, 16, 0, 32},
+		{2, 208, 0, 32}, {2, 208, 416, 8}, {2, 208, 2000, 8}, {8, 52, 2000, 8}, {26, 16, 500, 8}, {13, 16, 2000, 8},
+		{37, 16, 0, 8}, {48, 16, 0, 8}, {24, 32, 0, 8}, {12, 64, 0, 8}, {2, 384, 0, 8}, {4, 384, 0, 8}, {64, 24, 0, 8}} {
+		t.Run(fmt.Sprintf("%d-of-%d-behind-%d", c.prompts, c.tokens, c.behind), func(t *testing.B) {
+			b := newBoth(t)
+			layers := float64(c.layers)
+			ops := b.prefillLayers(32, 32, 128, c.prompts, c.tokens, c.behind+c.tokens, c.layers)
+			defer func() { tune.PrefillQueries = 0 }()
+			for t.Loop() {
+				for _, tune.PrefillQueries = range prefillTiles {
+					took := b.replayTimes(20, ops...)
+					t.ReportMetric(took[len(took)/2].Seconds()*1e6/layers, fmt.Sprintf("µs/layer-by-%d", tune.PrefillQueries))
+				}
+			}
+		})
+	}
+}
+
+// prefillLayers returns an op for the last rows of each of some sequences of n tokens in each layer.
+func (b *both) prefillLayers(heads, kvHeads, d, sequences, rows, n, layers int) (ops []device.Op) {
+	context, all := max(8192, (n+15)/16*16), sequences*rows
+	pages := (n + 15) / 16
+	kv := kernels.KV{DType: kernels.BF16, Pages: 1 + sequences*pages, PageTokens: 16, Layers: layers, Heads: kvHeads,
 		HeadDim: d}
 	values := bitsOf(b.normal(1<<20, 1)) // random values, repeated
 	pool := make([]uint16, 0, int64(kv.Pages)*kv.PageBytes()/2)
@@ -183,19 +236,20 @@ func (b *both) prefillLayers(heads, kvHeads, d, rows, n, layers int) (ops []devi
 		pool = append(pool, values[:min(len(values), cap(pool)-len(pool))]...)
 	}
 	kv.Data = b.load(1, bytesOf(pool))
-	table, slot, position := make([]int32, 2*context/16), make([]int32, rows), make([]int32, rows)
+	table := make([]int32, (sequences+1)*context/16)
 	for i, page := range b.r.Perm(kv.Pages - 1) {
-		table[i] = int32(page + 1)
+		table[i/pages*(context/16)+i%pages] = int32(page + 1)
 	}
+	slot, position := make([]int32, all), make([]int32, all)
 	for i := range position {
-		position[i] = int32(n - rows + i)
+		slot[i], position[i] = int32(i/rows), int32(n-rows+i%rows)
 	}
-	op := kernels.Attend{Q: b.load(1, bytesOf(b.normal(rows*heads*d, 1))), KV: kv, Out: b.poisoned(rows * heads * d)[1],
-		Workspace: b.attendWorkspace(max(rows, kernels.AttendSplitRows), heads, d, context),
+	op := kernels.Attend{Q: b.load(1, bytesOf(b.normal(all*heads*d, 1))), KV: kv, Out: b.poisoned(all * heads * d)[1],
+		Workspace: b.attendWorkspace(max(all, kernels.AttendSplitRows), heads, d, context),
 		Rows:      kernels.Rows{Slot: b.load(1, bytesOf(slot)), Position: b.load(1, bytesOf(position))},
-		Slots: kernels.Slots{Count: 2, Pages: context / 16, Context: context,
+		Slots: kernels.Slots{Count: sequences + 1, Pages: context / 16, Context: context,
 			BlockTable: b.load(1, bytesOf(table))},
-		T: rows, Heads: heads, Class: kernels.Prefill, Scale: float32(1 / math.Sqrt(float64(d)))}
+		T: all, Heads: heads, Class: kernels.Prefill, Scale: float32(1 / math.Sqrt(float64(d)))}
 	for op.Layer = range layers {
 		ops = append(ops, op)
 	}
