@@ -31,17 +31,27 @@ type Key struct {
 	// Queries is the number of token rows of a sequence in a verify step, and that of the chunk's tokens in a prefill or
 	// mixed one. Decode: 1.
 	Queries int32
-	Variant uint8 // 0, or following
+	Variant uint8 // 0, or one of those below
 }
 
-// following is the variant of a pass that prepares later ones: see [Key.Following].
-const following = 1
+// Variants: a decode pass that prepares later ones, see [Key.Following]; a prefill pass that samples several rows, see
+// [Key.OfSeveral].
+const (
+	following = 1 + iota
+	ofSeveral
+)
 
 // Decode returns the key of a decode step of n sequences.
 func Decode(n int) Key { return Key{Class: DecodeClass, Rows: int32(n), Queries: 1} }
 
 // Prefill returns the key of a prefill step of n prompt tokens.
 func Prefill(n int) Key { return Key{Class: PrefillClass, Rows: 1, Queries: int32(n)} }
+
+// OfSeveral returns the key of a prefill step in which more than one prompt may end. Its pass has more rows to sample.
+func (k Key) OfSeveral() Key {
+	k.Variant = ofSeveral
+	return k
+}
 
 // VerifyStep returns the key of a verify step of n sequences with so many rows each.
 func VerifyStep(n, queries int) Key {
@@ -70,10 +80,14 @@ func (k Key) Tokens() int {
 // HasPrompts reports whether the pass has prompt tokens. Their number is its size: padding comes after them.
 func (k Key) HasPrompts() bool { return k.Class == PrefillClass || k.Class == MixedClass }
 
-// String returns the shape as in "decode 8", "decode 8 followed", "prefill 64", "verify 2x8" or "mixed 16+208".
+// String returns the shape as in "decode 8", "decode 8 followed", "prefill 64", "prefill 64 of several", "verify 2x8" or
+// "mixed 16+208".
 func (k Key) String() string {
 	switch k.Class {
 	case PrefillClass:
+		if k.Variant == ofSeveral {
+			return fmt.Sprintf("prefill %d of several", k.Queries)
+		}
 		return fmt.Sprintf("prefill %d", k.Queries)
 	case VerifyClass:
 		return fmt.Sprintf("verify %dx%d", k.Rows, k.Queries)

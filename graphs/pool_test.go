@@ -302,6 +302,26 @@ func TestMixedStepsCoverTheirOwnGeneratedRows(t *testing.T) {
 	}
 }
 
+// A step of one prompt does not run on a graph of several, which samples more rows, nor the other way round.
+func TestKeysOfSeveralPrompts(t *testing.T) {
+	r := newRig(t, device.HostOptions{}, Options{})
+	r.precapture(Prefill(16), Prefill(32).OfSeveral())
+	for k, want := range map[Key]Plan{
+		Prefill(16):             {Kind: Exact, Key: Prefill(16)},
+		Prefill(7):              {Kind: Padded, Key: Prefill(16)},
+		Prefill(17):             {Kind: Eager, Key: Prefill(17)},
+		Prefill(7).OfSeveral():  {Kind: Padded, Key: Prefill(32).OfSeveral()},
+		Prefill(33).OfSeveral(): {Kind: Eager, Key: Prefill(33).OfSeveral()},
+	} {
+		if p := r.run(k); p.Kind != want.Kind || p.Key != want.Key {
+			t.Errorf("%s ran as kind %d on %s, wants kind %d on %s", k, p.Kind, p.Key, want.Kind, want.Key)
+		}
+	}
+	if k := Prefill(32).OfSeveral(); k.String() != "prefill 32 of several" || k.Tokens() != 32 || !k.HasPrompts() {
+		t.Errorf("%s of %d tokens", k, k.Tokens())
+	}
+}
+
 // Keys of different classes differ, and say so.
 func TestKeysOfMixedSteps(t *testing.T) {
 	k := Mixed(16, 208)

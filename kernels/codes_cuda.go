@@ -75,7 +75,7 @@ func (p productLaunch) codesInput(q *cuda.Queue) (in codesRows, many bool, err e
 		handsCodesOver(q, p.workspace.Rounded, n, cols) {
 		return handedCodes(q.Address(p.workspace.Rounded), n, cols), false, nil
 	}
-	if n <= codesTokens || p.gathered || p.workspace.Rounded.Bytes() < RoundedBytes(n, cols) {
+	if n <= codesTokens || p.workspace.Rounded.Bytes() < RoundedBytes(n, cols) {
 		return codesRows{}, false, nil
 	}
 	in = roundedCodes(q.Address(p.workspace.Rounded), n, cols)

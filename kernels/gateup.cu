@@ -83,7 +83,6 @@ REEL_OP_KERNEL(reel_gateup_persistent_f16_gemv, GateUpPersistent, FEW_ROWS_THREA
 REEL_TAGGED(reel_gateup, GateUp, 4)
 REEL_TAGGED(reel_gateup_persistent, GateUpPersistent, 4)
 REEL_STREAM_K_FORMATS(reel_gateup, GateUp)
-REEL_GATHERED(reel_gateup, GateUp)
 REEL_SPREAD(reel_gateup, GateUp, 4)
 REEL_CODES(reel_gateup, GateUp)
 REEL_CODES_RING(reel_gateup, GateUp)

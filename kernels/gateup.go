@@ -14,10 +14,9 @@ import (
 // (Shazeer, "GLU Variants Improve Transformer", 2020.)
 type GateUp struct {
 	X device.Buffer // float32 [T][hidden]; with RowIndex at least T rows, and all that it names
-	// RowIndex is int32 [T]: the row of X for each row of Out, or -1 for rows of Out that are not
-	// written, which come last. Without it row t of Out takes row t of X.
+	// RowIndex is int32 [T]: the row of X for each row of Out, or -1 for rows of Out that nothing
+	// reads, which come last. Without it row t of Out takes row t of X.
 	RowIndex   device.Buffer
-	Full       bool          // most entries of RowIndex are rows, so a GPU takes all at once; the bits are the same
 	Norm       device.Buffer // float32 [hidden]
 	Gate, Up   Weight        // [inner][hidden]
 	Out        device.Buffer // out: float32 [T][inner], unless Handover.Rounded takes the results

@@ -62,6 +62,5 @@ struct Head {
 
 REEL_PRODUCT(reel_head, Head, 8)
 REEL_TAGGED(reel_head, Head, 8)
-REEL_GATHERED(reel_head, Head)
 REEL_CODES(reel_head, Head)
 REEL_USUAL_FORMATS(REEL_CODES_TAGGED, reel_head, Head)

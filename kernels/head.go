@@ -17,11 +17,8 @@ type Head struct {
 	Rows      Rows          // samples, int32 [N]
 	Logits    device.Buffer // out: float32 [N][vocab]
 	Workspace Workspace     // Partials is none
-	// Class is that of the pass. In prefill X holds gathered rows, and most samples are padding.
-	// The order of sums is the same in both.
-	Class Class
-	T, N  int
-	Eps   float32
+	T, N      int
+	Eps       float32
 	// Softcap bounds the logits; 0: nothing does. A GPU then has a launch more.
 	Softcap float32
 	Tags    Tags // of a pass whose values are tagged

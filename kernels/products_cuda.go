@@ -26,7 +26,6 @@ var (
 	gemv     = variant{suffix: "_gemv", tokens: 1, threads: 512}
 	skinny8  = variant{suffix: "_skinny8", tokens: 8, threads: 512}
 	skinny16 = variant{suffix: "_skinny16", tokens: 16, threads: 512}
-	gathered = variant{suffix: "_gathered", threads: 512} // any number of indexed rows, in groups of 8
 	tiled32  = variant{"_tiled32", 4, 32, 512, 41472}
 	tiled64  = variant{"_tiled64", 16, 64, 512, 98560}
 	wgmma64  = variant{"_wgmma64", 4, 64, 544, 1024 + 3*65536}
@@ -97,7 +96,7 @@ type productLaunch struct {
 	generated    Generated
 	workspace    Workspace
 	handover     Handover
-	gathered     bool // in.rows lists the rows; most entries are padding, which comes last
+	gathered     bool // in.rows lists the rows, and padding, which comes last
 	weights      []Weight
 	unitsOf      []int    // units of each weight; nil: each unit has a row tile of every weight
 	fewRing      bool     // the op has the kernel of one row over quantised weights with a ring (codes_ring.cuh)
@@ -153,12 +152,9 @@ func launch[T any](q *cuda.Queue, p productLaunch, args T) error {
 	return cuda.Launch(q, p.name+kind+v.suffix, g, args)
 }
 
-// fewRows returns the variant for p if it has few rows or gathered ones, or nil.
+// fewRows returns the variant for p if it has few rows, or nil.
 func (p productLaunch) fewRows() *variant {
 	v := fewRowsVariant(int(p.in.n))
-	if p.gathered && v != &gemv {
-		v = &gathered
-	}
 	if v == &gemv && p.rowBytes() > gemvShared {
 		v = &skinny8
 	}
@@ -171,7 +167,7 @@ func (p productLaunch) maxBlocks(v *variant, sms int) int {
 	switch v {
 	case &gemv:
 		perSM = p.persistent.gemv
-	case &skinny8, &gathered:
+	case &skinny8:
 		perSM = p.persistent.skinny8
 	}
 	if perSM == 0 {

@@ -97,7 +97,6 @@ extern "C" __global__ void reel_projection_begin(const __grid_constant__ BeginAr
 REEL_PREFILL_PRODUCT(reel_projection, Projection, 8)
 REEL_TAGGED(reel_projection, Projection, 8)
 REEL_STREAM_K_FORMATS(reel_projection, Projection)
-REEL_GATHERED(reel_projection, Projection)
 REEL_SPREAD(reel_projection, Projection, 8)
 REEL_CODES(reel_projection, Projection)
 REEL_CODES_TAKING(reel_projection, Projection)

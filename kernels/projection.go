@@ -18,7 +18,6 @@ type Projection struct {
 	// RowIndex is int32 [T]: the row of In for each row of X, or -1 for rows of X that are not
 	// written, which come last. Without it row t of X takes row t of In.
 	RowIndex  device.Buffer
-	Full      bool          // most entries of RowIndex are rows, so a GPU takes all at once; the bits are the same
 	Bias      device.Buffer // float32 [hidden], or none
 	Workspace Workspace
 	Handover  Handover

@@ -89,7 +89,7 @@ func (b *both) rowIndexProducts(dtype kernels.DType, sampled, padding, in int) {
 				samples = put(b, counted(n))[on]
 			}
 			return kernels.Head{X: x, Norm: norm[on], W: w[on], Rows: kernels.Rows{Sample: samples}, Logits: out,
-				Class: classOf(index.Bytes() > 0), T: rows, N: n, Eps: 1e-5}
+				T: rows, N: n, Eps: 1e-5}
 		}},
 	} {
 		name := fmt.Sprintf("%s, %d rows of %d, %d to %d", c.name, sampled, n, in, width)

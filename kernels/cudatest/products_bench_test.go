@@ -135,7 +135,7 @@ func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, eleme
 		}
 		add("attend", attend)
 		if last { // only the one sampled row continues
-			n := min(T, benchSamples)
+			const n = 1
 			add("gather", kernels.GatherRows{X: a.X, Rows: kernels.Rows{Sample: p.oneSample}, Out: p.gathered,
 				Index: p.index, Cols: l.output.Rows, T: T, N: n})
 			add("output", kernels.Projection{W: l.output, In: a.Out, X: p.gathered, RowIndex: p.oneSample, T: n},
@@ -145,7 +145,7 @@ func (p *products) ops(kind string, T int, prefill bool) (ops []device.Op, eleme
 			add("down", kernels.Projection{W: l.down, In: p.mid, X: p.gathered, RowIndex: p.index, T: n,
 				Name: kernels.DownProjection}, l.down)
 			add("head", kernels.Head{X: p.gathered, Norm: p.norm, W: p.head, Rows: kernels.Rows{Sample: p.index},
-				Logits: p.logits, Class: kernels.Prefill, T: n, N: n, Eps: 1e-5}, p.head)
+				Logits: p.logits, T: n, N: n, Eps: 1e-5}, p.head)
 			return ops, elements, bytes
 		}
 		add("output", kernels.Projection{W: l.output, In: a.Out, X: a.X,

@@ -100,7 +100,7 @@ template <class Op, class D, int U> __device__ __forceinline__ void expert_gemv_
 template <class Op, class D, int U, int X> __device__ __forceinline__ void expert_skinny(const typename Op::Args &a) {
 	begin_product<Op::ATTENTION_NEXT, true>();
 	const Op op = Op::template of<0>(a, blockIdx.z);
-	if (op.segment.in.n) skinny<Op, D, 1, U, X, true>(op);
+	if (op.segment.in.n) skinny<Op, D, 1, U, X>(op);
 }
 template <class Op, class D> __device__ __forceinline__ void expert_tiled(const typename Op::Args &a) {
 	begin_product<Op::ATTENTION_NEXT, true>();

@@ -11,7 +11,7 @@
 //   NORMED                  whether the input has norm weights, and sums are scaled by rms_scale
 //   ATTENTION_NEXT          whether the next kernel, as attention, may read before it waits (begin_product)
 //   PERSISTENT_GEMV         persistent blocks per SM of gemv; 0: one block per unit
-//   PERSISTENT_SKINNY       the same for skinny8 and gathered; launchers must use the same numbers
+//   PERSISTENT_SKINNY       the same for skinny8; launchers must use the same numbers
 //   activations()           the input rows
 //   units()                 number of units
 //   row_tile(unit, r)       row tile r of a unit
@@ -184,14 +184,6 @@ template <class Op> constexpr int ROWS_AHEAD = Op::PERSISTENT_SKINNY == 2 ? 1 : 
 	REEL_WHOLE(name##_f16, Op, F16)      \
 	REEL_MIXEDS(name##_bf16, Op, BF16)   \
 	REEL_MIXEDS(name##_f16, Op, F16)
-
-// The kernels over the gathered rows of a prefill pass, those that are sampled.
-#define REEL_GATHERED_OF(name, Op, D)                                   \
-	REEL_OP_KERNEL(name, Op, FEW_ROWS_THREADS, SKINNY_BLOCKS<Op>,       \
-	               (gathered<Op, D, 4, ROWS_AHEAD<Op>>(Op{a})))
-#define REEL_GATHERED(name, Op)                    \
-	REEL_GATHERED_OF(name##_bf16_gathered, Op, BF16) \
-	REEL_GATHERED_OF(name##_f16_gathered, Op, F16)
 
 // The kernels of up to 8 rows whose results go to all ranks (gemm/spread.cuh), in an op that is not persistent in gemv.
 // That of one row has twice the weights in flight if no SM has two blocks: deep.

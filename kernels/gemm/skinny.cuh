@@ -53,10 +53,10 @@ template <class Op, class D, int N, int U, int X> struct Skinny {
 			if (step_of(warp, j) < steps) fetch_weights(j, step_of(warp, j));
 	}
 
-	__device__ __forceinline__ void begin_rows(int first) {
+	__device__ __forceinline__ void begin_rows() {
 #pragma unroll
 		for (int n = 0; n < N; n++) {
-			const int row = in.row(first + n * 8 + lane / 4);
+			const int row = in.row(n * 8 + lane / 4);
 			x[n] = row < 0 ? -1 : row * in.cols + (lane & 3) * 4;
 #pragma unroll
 			for (int j = 0; j < X; j++) v[n][j] = {0, 0, 0, 0};
@@ -169,11 +169,8 @@ template <class Op, int PART> __device__ __forceinline__ void finish_output(Op &
 	op.finish(unit, row, token, y);
 }
 
-// skinny computes a block's units and passes each output to op.finish. With GATHERED it computes
-// rows `first` to first+8*N-1 of the list, and returns false, having done nothing, if row `first`
-// is padding.
-template <class Op, class D, int N, int U, int X, bool GATHERED = false>
-__device__ __forceinline__ bool skinny(Op op, int first = 0) {
+// skinny computes a block's units and passes each output to op.finish.
+template <class Op, class D, int N, int U, int X> __device__ __forceinline__ void skinny(Op op) {
 	using Block = Skinny<Op, D, N, U, X>;
 	static_assert(16 * 8 * N <= FEW_ROWS_THREADS, "a thread finishes one row of one token");
 	constexpr bool PERSISTENT = N == 1 && Op::PERSISTENT_SKINNY > 0;
@@ -183,10 +180,9 @@ __device__ __forceinline__ bool skinny(Op op, int first = 0) {
 	Block b(op, blockIdx.x);
 	b.begin_weights();
 	begin_product<Op::ATTENTION_NEXT, true>();
-	if (GATHERED && op.activations().row(first) < 0) return false;
-	b.begin_rows(first);
-	const bool mine = token < 8 * N && op.activations().row(first + token) >= 0;
-	if (mine) prepare_output(op, blockIdx.x, row, first + token, prefetched);
+	b.begin_rows();
+	const bool mine = token < 8 * N && op.activations().row(token) >= 0;
+	if (mine) prepare_output(op, blockIdx.x, row, token, prefetched);
 	float scale = 1;
 	for (int unit = blockIdx.x, buffer = 0;; buffer ^= PERSISTENT) {
 		const int next = unit + computing_blocks(op);
@@ -196,25 +192,11 @@ __device__ __forceinline__ bool skinny(Op op, int first = 0) {
 		b.share(shared[buffer]);
 		if (mine) {
 			if (Op::NORMED) scale = rms_scale(b.in, sum_in_order(partials + PARTIALS * Block::PART + token, 8 * N));
-			finish_output<Op, Block::PART>(op, unit, row, first + token, partials + token * TOKEN_PITCH + row,
+			finish_output<Op, Block::PART>(op, unit, row, token, partials + token * TOKEN_PITCH + row,
 				8 * N * TOKEN_PITCH, scale, prefetched);
-			if (more) prepare_output(op, next, row, first + token, prefetched);
+			if (more) prepare_output(op, next, row, token, prefetched);
 		}
-		if (!more) return true;
+		if (!more) return;
 		unit = next;
-	}
-}
-
-// gathered runs skinny over a list of rows, eight at a time. Padding comes last in the list. Each
-// eight rows read the weights again.
-template <class Op, class D, int U, int X> __device__ __forceinline__ void gathered(const Op &op) {
-#pragma unroll 1
-	for (int first = 0; first < op.activations().n; first += 8) {
-		if (first > 0) {
-			// Checked before weights are read again; the first eight rows are checked by skinny.
-			if (op.activations().row(first) < 0) return;
-			__syncthreads(); // all threads have read the sums of the rows before
-		}
-		if (!skinny<Op, D, 1, U, X, true>(op, first)) return;
 	}
 }

@@ -134,7 +134,7 @@ func Settings(o *Options) []*Setting {
 			"a step holds)",
 			"time", "auto", autoDuration(&o.TokenGap, AutoTokenGap)},
 		{"precapture", "prompt token counts whose graphs are captured at start, as in 1-50,64; auto: 1-50, " +
-			"then multiples of 16, above 512 of 64",
+			"then multiples of 16, above 512 of 64; multiples of 16 and whole steps also for several prompts",
 			"list", "auto", counts(&o.Precapture)},
 		{"graph-memory", "bytes that captured graphs may take, as in 512MiB (0: what suits the device)",
 			"bytes", "0", byteCount(&o.GraphMemory)},

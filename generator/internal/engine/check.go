@@ -174,25 +174,52 @@ func (t *trial) step() kernels.Step {
 		}
 	}
 	if t.key.HasPrompts() {
-		t.addPrompt(&s)
+		t.addPrompts(&s)
 	}
 	return s
 }
 
-// addPrompt adds the rows of a prompt of t.size tokens, in a mixed step after padding of the generated rows.
-func (t *trial) addPrompt(s *kernels.Step) {
-	slot := int32(t.running())
+// addPrompts adds the rows of prompts of t.size tokens together, in a mixed step after padding of the generated rows.
+func (t *trial) addPrompts(s *kernels.Step) {
 	for t.key.Class == graphs.MixedClass && len(s.Rows) < int(t.key.Rows) {
 		s.Rows = append(s.Rows, kernels.Row{Slot: kernels.NoSlot})
 	}
-	for i := range int32(t.size) {
-		s.Rows = append(s.Rows, kernels.Row{Slot: slot, Position: i, Token: t.token(slot, i)})
+	slot, page := int32(t.running()), int32(1) // from the pool's begin
+	for _, tokens := range t.promptLengths() {
+		for i := range tokens {
+			s.Rows = append(s.Rows, kernels.Row{Slot: slot, Position: i, Token: t.token(slot, i)})
+		}
+		s.Inits = append(s.Inits, t.init(slot))
+		for i := range pagesOf(tokens, t.e.opts.PageTokens) {
+			s.Pages = append(s.Pages, kernels.PageEntry{Slot: slot, Index: i, Page: page})
+			page++
+		}
+		s.Samples = append(s.Samples, int32(len(s.Rows)-1))
+		slot++
 	}
-	s.Inits = []kernels.Init{t.init(slot)}
-	for i := range (t.size + t.e.opts.PageTokens - 1) / t.e.opts.PageTokens { // from the pool's begin
-		s.Pages = append(s.Pages, kernels.PageEntry{Slot: slot, Index: int32(i), Page: int32(1 + i)})
+}
+
+// promptLengths returns the tokens of each prompt of the trial: of one, and in a step of several of three, if there are as
+// many tokens, slots and pages.
+func (t *trial) promptLengths() []int32 {
+	size, o := int32(t.size), &t.e.opts
+	if t.key != t.key.OfSeveral() || size < 3 || o.Prompts() < 3 {
+		return []int32{size}
 	}
-	s.Samples = append(s.Samples, int32(len(s.Rows)-1))
+	lengths := []int32{size / 2, size / 3, size - size/2 - size/3}
+	pages := int32(0)
+	for _, n := range lengths {
+		pages += pagesOf(n, o.PageTokens)
+	}
+	if int(pages) >= o.Pages {
+		return []int32{size}
+	}
+	return lengths
+}
+
+// pagesOf returns the pages of so many tokens.
+func pagesOf(tokens int32, pageTokens int) int32 {
+	return (tokens + int32(pageTokens) - 1) / int32(pageTokens)
 }
 
 // queries returns the rows of each sequence that runs.

@@ -257,6 +257,8 @@ func key(b *scheduler.Batch) graphs.Key {
 	switch {
 	case b.Generated > 0:
 		return graphs.Mixed(b.Generated, b.Prompts())
+	case b.Prefill && len(b.Step.Samples) > 1:
+		return graphs.Prefill(b.Prompts()).OfSeveral()
 	case b.Prefill:
 		return graphs.Prefill(b.Prompts())
 	case b.Queries > 1:

@@ -96,7 +96,7 @@ func (o Options) Lattice() []graphs.Key {
 		counts = graphs.DefaultCounts(o.Chunk)
 	}
 	if o.Embeddings { // its only decode steps are those of heartbeats
-		return graphs.Lattice(counts, o.mostPrompt(), 1)
+		return o.ofSeveral(graphs.Lattice(counts, o.mostPrompt(), 1))
 	}
 	keys := graphs.Lattice(counts, o.mostPrompt(), o.MaxBatch, o.slots())
 	for queries := o.mostQueries(); queries > 1; queries-- {
@@ -109,7 +109,25 @@ func (o Options) Lattice() []graphs.Key {
 			}
 		}
 	}
-	return append(keys, o.mixedLattice()...)
+	return append(o.ofSeveral(keys), o.mixedLattice()...)
+}
+
+// severalGrain is the grain of steps of several prompts in the lattice: their kernels are full at multiples of it.
+const severalGrain = 16
+
+// ofSeveral adds the keys of steps in which several prompts end, if there are any: of those whose tokens are a multiple of
+// severalGrain, or a whole step. Others are padded, and the roller captures those that are used.
+func (o Options) ofSeveral(keys []graphs.Key) []graphs.Key {
+	if o.Prompts() == 1 {
+		return keys
+	}
+	for _, k := range keys {
+		n := k.Tokens()
+		if k.Class == graphs.PrefillClass && (n%severalGrain == 0 || n == o.Chunk || n == o.LongChunk) {
+			keys = append(keys, k.OfSeveral())
+		}
+	}
+	return keys
 }
 
 // mostPrompt returns the most prompt tokens of a step.
@@ -175,15 +193,18 @@ func (e *Engine) identity() graphs.Identity {
 	return i
 }
 
-// pass launches the forward pass of a key's shape. A prefill step samples at most Options.Prompts rows, a mixed one
-// Options.mixedSamples; the scheduler guarantees it.
+// pass launches the forward pass of a key's shape. A prefill step of several prompts samples at most Options.Prompts rows,
+// a mixed one Options.mixedSamples; the scheduler guarantees it.
 func (e *Engine) pass(s device.Stream, k graphs.Key) error {
 	shape := model.Shape{Class: kernels.Decode, Rows: k.Tokens(), Samples: min(k.Tokens(), e.opts.slots())}
 	switch k.Class {
 	case graphs.MixedClass:
 		shape.Class, shape.Generated, shape.Samples = kernels.Prefill, int(k.Rows), min(k.Tokens(), e.opts.mixedSamples())
 	case graphs.PrefillClass:
-		shape.Class, shape.Samples = kernels.Prefill, min(k.Tokens(), e.opts.Prompts())
+		shape.Class, shape.Samples = kernels.Prefill, 1
+		if k == k.OfSeveral() {
+			shape.Samples = min(k.Tokens(), e.opts.Prompts())
+		}
 	case graphs.VerifyClass:
 		shape.Samples, shape.Queries = k.Tokens(), int(k.Queries)
 	case graphs.DecodeClass:
@@ -200,6 +221,9 @@ func (e *Engine) warm() error {
 			keys = append(keys, k)
 			break
 		}
+	}
+	if e.opts.Prompts() > 1 {
+		keys = append(keys, graphs.Prefill(e.opts.Chunk).OfSeveral())
 	}
 	if n := e.opts.mostQueries(); n > 1 {
 		keys = append(keys, graphs.VerifyStep(1, n))

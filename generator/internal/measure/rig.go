@@ -54,7 +54,7 @@ func (r *rig) longest(rows int) error {
 	if err := r.write(kernels.Step{}); err != nil {
 		return err
 	}
-	ops, err := r.ops(pass{phase: "prefill", rows: rows}, false)
+	ops, err := r.ops(pass{phase: "prefill", rows: rows, context: rows}, false)
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,10 @@ func (r *rig) ops(p pass, apart bool) ([]device.Op, error) {
 	shape := r.shape(p.rows)
 	shape.Apart = apart
 	if p.phase == "prefill" {
-		shape.Class, shape.Samples = kernels.Prefill, min(p.rows, r.prompts)
+		shape.Class, shape.Samples = kernels.Prefill, 1
+		if p.sequences() > 1 {
+			shape.Samples = min(p.rows, r.prompts)
+		}
 	}
 	err := r.model.Forward(&pass, r.memory, shape)
 	return pass.ops, err

@@ -159,7 +159,7 @@ func (p *pass) head() kernels.Head {
 	return kernels.Head{
 		X: s.x, Norm: m.norm, Eps: m.Config.streamEps(), W: m.head, Rows: s.Rows, Logits: s.own.logits,
 		Softcap: m.Config.LogitsCap,
-		T:       p.Rows, N: p.Samples, Class: p.Class, Workspace: s.hiddenWorkspace(), Tags: p.headTags(),
+		T:       p.Rows, N: p.Samples, Workspace: s.hiddenWorkspace(), Tags: p.headTags(),
 	}
 }
 
@@ -187,7 +187,8 @@ func (p *pass) accept() kernels.Accept {
 }
 
 // The ops of the sampled rows after the last attention of a prefill pass. They have
-// p.Samples rows, of which the sample index marks the padding.
+// p.Samples rows, of which the sample index marks the padding. One row has the fastest kernels, so a pass in which several
+// prompts end has another shape.
 
 func (p *pass) gatherSampled() kernels.GatherRows {
 	s := p.memory
@@ -201,25 +202,16 @@ func (p *pass) sampledOutputProjection(i int) kernels.Projection {
 	s := p.memory
 	return kernels.Projection{
 		Name: kernels.OutputProjection, W: p.model.layers[i].output, Bias: p.model.layers[i].outputBias,
-		In: s.attended, RowIndex: s.Rows.Sample, Full: p.Generated > 0, X: s.sampledX, T: p.Samples,
-		Workspace: p.sampledWorkspace(s.innerWorkspace()),
+		In: s.attended, RowIndex: s.Rows.Sample, X: s.sampledX, T: p.Samples, Workspace: s.innerWorkspace(),
 	}
-}
-
-// sampledWorkspace returns the workspace of a product over sampled rows: of a mixed pass these are many.
-func (p *pass) sampledWorkspace(w kernels.Workspace) kernels.Workspace {
-	if p.Generated == 0 {
-		return kernels.Workspace{}
-	}
-	return w
 }
 
 func (p *pass) sampledGateUp(i int) kernels.GateUp {
 	s, w := p.memory, &p.model.layers[i]
 	return kernels.GateUp{
-		X: s.sampledX, RowIndex: s.sampledIndex, Full: p.Generated > 0, Workspace: p.sampledWorkspace(s.hiddenWorkspace()), Norm: w.feedForwardNorm, Eps: p.model.Config.layerEps(),
+		X: s.sampledX, RowIndex: s.sampledIndex, Norm: w.feedForwardNorm, Eps: p.model.Config.layerEps(),
 		Gate: w.gate, Up: w.up, Out: s.own.inner, Activation: p.model.Config.Activation, T: p.Samples,
-		Scale: 1 / p.model.Config.innerDivisor(),
+		Workspace: s.hiddenWorkspace(), Scale: 1 / p.model.Config.innerDivisor(),
 	}
 }
 
@@ -227,8 +219,7 @@ func (p *pass) sampledDownProjection(i int) kernels.Projection {
 	s := p.memory
 	return kernels.Projection{
 		Name: kernels.DownProjection, W: p.model.layers[i].down,
-		In: s.inner, RowIndex: s.sampledIndex, Full: p.Generated > 0, X: s.sampledX, T: p.Samples,
-		Workspace: p.sampledWorkspace(s.innerWorkspace()),
+		In: s.inner, RowIndex: s.sampledIndex, X: s.sampledX, T: p.Samples, Workspace: s.innerWorkspace(),
 	}
 }
 
@@ -241,8 +232,5 @@ func (p *pass) sampledVector() kernels.Vector {
 func (p *pass) sampledHead() kernels.Head {
 	head := p.head()
 	head.X, head.T, head.Rows.Sample = p.memory.sampledX, p.Samples, p.memory.sampledIndex
-	if p.Generated > 0 {
-		head.Class = kernels.Decode // most samples are rows
-	}
 	return head
 }

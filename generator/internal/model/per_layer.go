@@ -135,11 +135,9 @@ func (p *pass) addSampledPerLayer(i int) {
 	if c := p.model.Config; c.PerLayer > 0 {
 		s, w := p.memory, &p.model.layers[i].perLayer
 		gate := kernels.Projection{Name: kernels.InputGate, W: w.gate, In: s.sampledX, X: s.perLayer.gated, Store: true,
-			RowIndex: s.sampledIndex, Full: p.Generated > 0, T: p.Samples,
-			Workspace: p.sampledWorkspace(s.hiddenWorkspace())}
+			RowIndex: s.sampledIndex, T: p.Samples, Workspace: s.hiddenWorkspace()}
 		p.perLayerInput(i, gate, kernels.PerLayerGate{RowIndex: s.Rows.Sample, T: p.Samples},
-			kernels.Projection{X: s.sampledX, RowIndex: s.sampledIndex, Full: gate.Full, T: p.Samples,
-				Workspace: p.sampledWorkspace(s.innerWorkspace())})
+			kernels.Projection{X: s.sampledX, RowIndex: s.sampledIndex, T: p.Samples, Workspace: s.innerWorkspace()})
 	}
 }
 
