@@ -59,7 +59,7 @@ func TestWithoutGuard(t *testing.T) {
 		return
 	}
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestWithoutGuard$")
-	cmd.Env = append(os.Environ(), "UNGUARDED=1")
+	cmd.Env = append(os.Environ(), "UNGUARDED=1", "TMPDIR="+t.TempDir()) // it ends without removing its own
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "unexpected fault address") {
 		t.Errorf("%v, wants a fault:\n%s", err, out)
 	}
