@@ -46,6 +46,10 @@ func (c *coming) none() {
 	c.gathered, c.stepped = false, false
 }
 
+// more reports whether more requests of a burst may be on their way: while the first step runs, if some are being read, or
+// if the last ones before the idle time were a burst.
+func (c *coming) more() bool { return !c.stepped && (c.bursts || c.reading.Load() > 0) }
+
 // stepEnded notes whether a burst came before the first step ended.
 func (c *coming) stepEnded() {
 	if n := c.requests.Load(); n > 0 && !c.stepped {

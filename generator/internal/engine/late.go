@@ -58,6 +58,9 @@ func (e *Engine) early() time.Duration {
 	if step.batch.Prompts() <= e.opts.Chunk {
 		before = max(before, takes/leadPart)
 	}
+	if e.coming.more() { // a step that some of them miss costs more than one late wake-up
+		before = min(before, takes/2)
+	}
 	left := takes - before
 	if left <= 0 {
 		return 0

@@ -190,6 +190,21 @@ func TestStepsAreFormedSoonerWhereWakeUpsAreLate(t *testing.T) {
 	if before() < takes {
 		t.Error("after a wake-up that was later than a step takes, the next step waits")
 	}
+	for name, change := range map[string]func(c *coming){
+		"some are being read":     func(c *coming) { c.reading.Store(1) },
+		"the last ones were many": func(c *coming) { c.bursts = true },
+	} {
+		b.coming = coming{}
+		change(&b.coming)
+		if now := before(); now > takes/2+time.Millisecond {
+			t.Errorf("in the first step, when %s, the next one is formed %v before the end of one of %v", name, now, takes)
+		}
+		b.coming.stepped = true
+		if before() < takes {
+			t.Errorf("later, when %s, the next step waits", name)
+		}
+	}
+	b.coming = coming{}
 	for range 10000 {
 		b.timeStep(stepInFlight{batch: step, took: takes})
 	}
