@@ -29,6 +29,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -292,7 +293,7 @@ func (c *Client) writeFrame(frame []byte) error {
 	if err == nil {
 		return nil
 	}
-	if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+	if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, io.ErrClosedPipe) {
 		c.fail(err)
 	}
 	// If the generator has closed the connection, the reading goroutine finds the end,
