@@ -17,8 +17,8 @@ import (
 // every request ends once, and the tokens it got are right. A failure of the roller's call ends no request.
 func TestFailureAtEveryCall(t *testing.T) {
 	p, rollerFailures := newPlays(t), 0
-	everyCall(t, func(at int, tiered bool) (*scenario, bool) {
-		s := p.fail(t, at, tiered, false)
+	everyCall(t, func(at int, k play) (*scenario, bool) {
+		s := p.fail(t, at, k, false)
 		if s.built {
 			s.returned()
 		} else if s.weights != s.h.Live() {
@@ -43,8 +43,8 @@ func TestFailureAtEveryCall(t *testing.T) {
 // device again.
 func TestDeviceLostAtEveryCall(t *testing.T) {
 	p := newPlays(t)
-	everyCall(t, func(at int, tiered bool) (*scenario, bool) {
-		s := p.fail(t, at, tiered, true)
+	everyCall(t, func(at int, k play) (*scenario, bool) {
+		s := p.fail(t, at, k, true)
 		if s.h.Faults().Calls() >= at && !errors.Is(errors.Join(s.started, s.ran), device.ErrSticky) {
 			t.Errorf("the device was lost, and the start gave %v, Run %v", s.started, s.ran)
 		}
@@ -87,14 +87,17 @@ func newPlays(t *testing.T) *plays {
 	return &plays{bare: askEach(t, bare), tiered: askEach(t, requests)}
 }
 
+// play is a kind of scenario: with a host tier or without one, and with drafts or without.
+type play struct{ tiered, drafted bool }
+
 // fail runs a scenario with a failure at a call.
-func (p *plays) fail(t *testing.T, at int, tiered, sticky bool) *scenario {
+func (p *plays) fail(t *testing.T, at int, k play, sticky bool) *scenario {
 	o := nano()
 	o.MaxGraphs, o.GraphMemory, o.MaxBatch, o.Precapture = 3, 3000, 2, []int{}
-	if at/4%2 == 1 { // four calls with drafts, four without
+	if k.drafted {
 		o.Draft, o.DraftTokens, o.planDrafts = DraftLookup, 3, inTurn()
 	}
-	if !tiered {
+	if !k.tiered {
 		s := p.bare.fail(t, o, at, sticky)
 		p.count(s)
 		return s
@@ -128,17 +131,18 @@ func (p *plays) wantMoves(t *testing.T) {
 func sometimes() time.Duration { return time.Duration(rand.IntN(30)/29) * 20 * time.Microsecond }
 
 // everyCall runs a scenario with a failure at call 1, 2, … until the scenario makes fewer calls.
-// Half of the scenarios have a host tier; those that fail in the start, which is short, run with and without.
-func everyCall(t *testing.T, run func(at int, tiered bool) (*scenario, bool)) {
+// Half of the scenarios have a host tier, and half of these and of the others drafts; those that fail in the start, which
+// is short, run in all four ways.
+func everyCall(t *testing.T, run func(at int, k play) (*scenario, bool)) {
 	t.Helper()
 	kinds, places, unmet, stride := map[device.CallKind]int{}, map[place]int{}, 0, 1
 	if testing.Short() {
 		stride = 5
 	}
-	try := func(at int, tiered bool) (built bool) {
-		s, failed := run(at, tiered)
+	try := func(at int, k play) (built bool) {
+		s, failed := run(at, k)
 		for kind, n := range s.places {
-			places[place{kind, tiered}] = n
+			places[place{kind, k}] = n
 		}
 		switch {
 		case failed:
@@ -153,17 +157,20 @@ func everyCall(t *testing.T, run func(at int, tiered bool) (*scenario, bool)) {
 	}
 	last := 1
 	for ; unmet < 5; last += stride { // a scenario's number of calls depends on the roller's timing
-		if tiered := last%2 == 0; !try(last, tiered) {
-			try(last, !tiered)
+		k := play{tiered: last%2 == 0, drafted: last/4%2 == 1} // four calls with drafts, four without
+		if !try(last, k) {
+			for _, other := range []play{{!k.tiered, k.drafted}, {k.tiered, !k.drafted}, {!k.tiered, !k.drafted}} {
+				try(last, other)
+			}
 		}
 	}
 	for tries := 0; stride == 1 && len(neverFailed(kinds)) > 0 && tries < 400; tries++ {
 		// A roller's call is rare, and comes at about the same place in scenarios that have it.
-		at, tiered := 1+rand.IntN(last), tries%2 == 0
-		if n := places[place{neverFailed(kinds)[0], tiered}]; n > 0 {
+		at, k := 1+rand.IntN(last), play{tiered: tries%2 == 0, drafted: tries/2%2 == 0}
+		if n := places[place{neverFailed(kinds)[0], k}]; n > 0 {
 			at = max(1, n+rand.IntN(7)-3)
 		}
-		try(at, tiered)
+		try(at, k)
 	}
 	t.Logf("failed at %v", kinds)
 	if list := neverFailed(kinds); len(list) > 0 && stride == 1 {
@@ -171,10 +178,10 @@ func everyCall(t *testing.T, run func(at int, tiered bool) (*scenario, bool)) {
 	}
 }
 
-// place names the calls of a kind in scenarios with a host tier or without one.
+// place names the calls of a kind in a kind of scenario.
 type place struct {
-	kind   device.CallKind
-	tiered bool
+	kind device.CallKind
+	in   play
 }
 
 // neverFailed returns the kinds of calls that the engine makes in each scenario and that kinds lacks.
