@@ -71,7 +71,7 @@ func launchCodes[T any](q *cuda.Queue, p productLaunch, args T) error {
 // rounds itself, or none. many reports whether they are for the kernels of many rows.
 func (p productLaunch) codesInput(q *cuda.Queue) (in codesRows, many bool, err error) {
 	n, cols := int(p.in.n), int(p.in.cols)
-	if p.takesCodes && p.handover.InputIsRounded && p.class == Decode && !p.gathered &&
+	if p.takesCodes && p.handover.InputIsRounded && p.class == Decode && !p.gathered() &&
 		handsCodesOver(q, p.workspace.Rounded, n, cols) {
 		return handedCodes(q.Address(p.workspace.Rounded), n, cols), false, nil
 	}
@@ -95,7 +95,7 @@ func (p productLaunch) roundForCodes(q *cuda.Queue, to codesRows) error {
 
 // codesHandover returns where p leaves its results for the next product over quantised weights, or zeros if it does not.
 func (p productLaunch) codesHandover(q *cuda.Queue) codesHandoverArgs {
-	if p.class != Decode || p.gathered {
+	if p.class != Decode || p.gathered() {
 		return codesHandoverArgs{}
 	}
 	return p.handover.codes(q, int(p.in.n), p.weights[0].Rows)
@@ -161,7 +161,7 @@ type fewCodes struct {
 func (p productLaunch) fewCodes(q *cuda.Queue, r unitRun, ring, taken bool) (k fewCodes, err error) {
 	perBlock, n, cols := codesTiles/p.tiles, int(p.in.n), int(p.in.cols)
 	k.grid = cuda.Grid{X: min((r.units+perBlock-1)/perBlock, tune.MaxPersistentBlocks), Dependent: tune.DependentLaunch}
-	if p.fewRing && hopper(q) && n == 1 && !p.gathered && ring {
+	if p.fewRing && hopper(q) && n == 1 && !p.gathered() && ring {
 		if stages, shared, blocks := fewRing(r.format, n, cols); stages > 0 {
 			k.suffix, k.rows, k.stages = "_ring8", n, stages
 			k.grid.X, k.grid.Threads = min(k.grid.X, blocks*q.SMs()), fewRingThreads

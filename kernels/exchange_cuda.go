@@ -156,7 +156,7 @@ func (o Exchange) launchFlags(q *cuda.Queue) error {
 // shape and weights.
 func launchSpreading[T any](q *cuda.Queue, p productLaunch, o Exchange, args T) error {
 	v := p.fewRows()
-	if o.IsZero() || p.class == Prefill || p.gathered || anyQuantised(p.weights) || v != &gemv && v != &skinny8 ||
+	if o.IsZero() || p.class == Prefill || p.gathered() || anyQuantised(p.weights) || v != &gemv && v != &skinny8 ||
 		!o.fits() {
 		return o.after(q, launch(q, p, args))
 	}

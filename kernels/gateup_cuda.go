@@ -15,7 +15,7 @@ func (o GateUp) CUDA(q *cuda.Queue) error {
 	linear, cubic := o.Activation.exponent()
 	p := productLaunch{
 		name: "reel_gateup", in: in, units: tilesOf(o.Gate.Rows), tiles: 2, persistent: persistent{0, 1},
-		class: o.Class, generated: o.Generated, workspace: o.Workspace, handover: o.Handover, gathered: in.rows != 0,
+		class: o.Class, generated: o.Generated, workspace: o.Workspace, handover: o.Handover,
 		weights: []Weight{o.Gate, o.Up}, fewRing: true,
 	}
 	if (o.Spread.IsZero() || o.Tags.areUsed(q)) && p.persistsForOneRow(q.SMs()) {

@@ -96,7 +96,6 @@ type productLaunch struct {
 	generated    Generated
 	workspace    Workspace
 	handover     Handover
-	gathered     bool // in.rows lists the rows, and padding, which comes last
 	weights      []Weight
 	unitsOf      []int    // units of each weight; nil: each unit has a row tile of every weight
 	fewRing      bool     // the op has the kernel of one row over quantised weights with a ring (codes_ring.cuh)
@@ -160,6 +159,9 @@ func (p productLaunch) fewRows() *variant {
 	}
 	return v
 }
+
+// gathered reports whether the rows come from a list, in which padding comes last.
+func (p productLaunch) gathered() bool { return p.in.rows != 0 }
 
 // maxBlocks returns how many blocks of v are launched at most on sms SMs.
 func (p productLaunch) maxBlocks(v *variant, sms int) int {

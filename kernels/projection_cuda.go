@@ -31,8 +31,7 @@ func (o Projection) CUDA(q *cuda.Queue) error {
 	in := activations{x: q.Address(o.In), rows: q.Address(o.RowIndex), cols: int32(o.W.Cols), n: int32(o.T)}
 	p := productLaunch{name: "reel_projection", in: in, units: tilesOf(o.W.Rows), tiles: 1,
 		class: o.Class, generated: o.Generated, workspace: o.Workspace, handover: o.Handover,
-		gathered: in.rows != 0, takesCodes: true,
-		weights: []Weight{o.W}, before: o.Before}
+		takesCodes: true, weights: []Weight{o.W}, before: o.Before}
 	args := projectionArgs{w: q.Address(o.W.Data), in: in, x: x, bias: q.Address(o.Bias), rows: int32(o.W.Rows),
 		stores: flag(o.Store), stride: int32(stride)}
 	if o.Tags.areUsed(q) {

@@ -47,8 +47,8 @@ template <int DIM, bool EXACT, bool WINDOWED, class Logits> struct Prefill : Pre
 		return min(run.row + r, tile.limit - 1) * a.heads + tile.head + entry(half) - r * tile.group;
 	}
 
-	// load_queries loads the queries and positions of the run. With FEW queries of other rows are not loaded, which are
-	// not used in any case.
+	// load_queries loads the queries and positions of the run. With FEW, queries past the
+	// run's rows are not loaded: nothing uses them.
 	template <bool FEW = false> __device__ __forceinline__ void load_queries(float2 (&x)[STEPS][4]) {
 #pragma unroll
 		for (int half = 0; half < 2; half++) {

@@ -57,8 +57,9 @@ template <int DIM> struct PrefillLong : Prefill<DIM, true, false, AttendPlain> {
 	// begin goes to the run that begins at `row`.
 	__device__ __forceinline__ void begin(int row) { run = prefill_run<false, ENTRIES / 32>(a, row, tile.limit); }
 
-	// produce copies the run's keys and values, whose first pages are being loaded. It goes to the next run, if there is
-	// one, while the last copies are under way. `taken` counts the blocks before: the first find the stages free.
+	// produce copies the run's keys and values. The numbers of its first pages are being loaded already. While the last
+	// copies are under way it goes to the next run and begins to load those of its pages; it returns false if there is
+	// none. `taken` counts the blocks before: the first find the stages free.
 	__device__ __forceinline__ bool produce(Rings &to, Rings &announced, int &taken) {
 		const int n = (blocks() + 1) / 2 * 2; // the second block of a pair may be past the end: of zeros
 #pragma unroll 1
@@ -195,9 +196,9 @@ template <int DIM> struct PrefillLong : Prefill<DIM, true, false, AttendPlain> {
 		r.keys.next();
 	}
 
-	// take gives a run whose queries one warpgroup holds to both in turn, so that one loads and stores while the other
-	// multiplies, and returns whether this one has a part of the run. Entries of the second warpgroup begin with 64: its
-	// runs begin as many rows earlier, which are no entries of its.
+	// take returns whether this warpgroup computes a part of the run. Runs whose queries fit one warpgroup go to the two in
+	// turn, so that one loads and stores while the other multiplies. The second warpgroup has entries from 64 on, so for it
+	// such a run begins 64 entries earlier, with rows that it does not compute.
 	__device__ __forceinline__ bool take(int &turn) {
 		const int rows = PREFILL_ENTRIES / tile.group, warpgroup = threadIdx.x / 128;
 		if (PREFILL_ENTRIES % tile.group || run.rows > rows) return true;

@@ -101,8 +101,8 @@ func TestCUDAPrefillAttendDoesNotDependOnChunks(t *testing.T) {
 	}
 }
 
-// Many short prompts beside one another have the same bits in tiles of 128 queries, whose warpgroups take those that fit
-// one in turn, as in the smallest tiles.
+// Many short prompts beside one another have the same bits in tiles of 128 queries as in the smallest tiles. The two
+// warpgroups of the former take prompts in turn.
 func TestCUDAPrefillAttendOfManyPrompts(t *testing.T) {
 	defer func() { tune.PrefillQueries = 0 }()
 	for _, c := range prefillShapes {

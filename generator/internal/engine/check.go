@@ -186,12 +186,12 @@ func (t *trial) addPrompts(s *kernels.Step) {
 	}
 	slot, page := int32(t.running()), int32(1) // from the pool's begin
 	for _, tokens := range t.promptLengths() {
-		for i := range tokens {
+		for i := range int32(tokens) {
 			s.Rows = append(s.Rows, kernels.Row{Slot: slot, Position: i, Token: t.token(slot, i)})
 		}
 		s.Inits = append(s.Inits, t.init(slot))
-		for i := range pagesOf(tokens, t.e.opts.PageTokens) {
-			s.Pages = append(s.Pages, kernels.PageEntry{Slot: slot, Index: i, Page: page})
+		for i := range t.pagesOf(tokens) {
+			s.Pages = append(s.Pages, kernels.PageEntry{Slot: slot, Index: int32(i), Page: page})
 			page++
 		}
 		s.Samples = append(s.Samples, int32(len(s.Rows)-1))
@@ -199,27 +199,26 @@ func (t *trial) addPrompts(s *kernels.Step) {
 	}
 }
 
-// promptLengths returns the tokens of each prompt of the trial: of one, and in a step of several of three, if there are as
-// many tokens, slots and pages.
-func (t *trial) promptLengths() []int32 {
-	size, o := int32(t.size), &t.e.opts
-	if t.key != t.key.OfSeveral() || size < 3 || o.Prompts() < 3 {
-		return []int32{size}
+// promptLengths returns the length of each prompt of the trial. There is one, but three in a step of several prompts that
+// has tokens, slots and pages for them.
+func (t *trial) promptLengths() []int {
+	alone, o := []int{t.size}, &t.e.opts
+	if t.key != t.key.OfSeveral() || t.size < 3 || o.Prompts() < 3 {
+		return alone
 	}
-	lengths := []int32{size / 2, size / 3, size - size/2 - size/3}
-	pages := int32(0)
+	lengths, pages := []int{t.size / 2, t.size / 3, t.size - t.size/2 - t.size/3}, 0
 	for _, n := range lengths {
-		pages += pagesOf(n, o.PageTokens)
+		pages += t.pagesOf(n)
 	}
-	if int(pages) >= o.Pages {
-		return []int32{size}
+	if pages >= o.Pages {
+		return alone
 	}
 	return lengths
 }
 
-// pagesOf returns the pages of so many tokens.
-func pagesOf(tokens int32, pageTokens int) int32 {
-	return (tokens + int32(pageTokens) - 1) / int32(pageTokens)
+// pagesOf returns the number of pages that hold this number of tokens.
+func (t *trial) pagesOf(tokens int) int {
+	return (tokens + t.e.opts.PageTokens - 1) / t.e.opts.PageTokens
 }
 
 // queries returns the rows of each sequence that runs.
@@ -264,7 +263,7 @@ func (t *trial) init(slot int32) kernels.Init {
 
 // pages returns the block table entries of a slot with this number of tokens. Pages come from the pool's end.
 func (t *trial) pages(slot int32, tokens int) (p []kernels.PageEntry) {
-	n := (tokens + t.e.opts.PageTokens - 1) / t.e.opts.PageTokens
+	n := t.pagesOf(tokens)
 	for i := range n {
 		p = append(p, kernels.PageEntry{Slot: slot, Index: int32(i), Page: int32(t.e.opts.Pages - int(slot)*n - i)})
 	}

@@ -62,7 +62,7 @@ func TestOneOpCallPerOpAndStep(t *testing.T) {
 		<-s.ended
 	}
 	b.baseline()
-	const warm = 3 // steps of the start
+	const warm = 2 // steps of the start
 	steps, layers := warm+int(b.Stats().Steps.Prefill+b.Stats().Steps.Decode), microConfig().Layers
 	for kernel, want := range map[string]int{"stage": steps, "embed": steps, "qkv": layers * steps,
 		"attend": layers * steps, "output": layers * steps, "gateup": layers * steps, "down": layers * steps} {

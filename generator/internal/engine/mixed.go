@@ -30,9 +30,9 @@ func (o Options) mixedTable() func(n int) (rows, most int) {
 	return func(n int) (rows, most int) { return table[n][0], table[n][1] }
 }
 
-// mixedGrain is the least number of prompt rows of a mixed pass in the lattice, and the grain of others. The scheduler's
-// chunks have it too.
-const mixedGrain = 16
+// promptGrain is the grain of prompt rows in the lattice, in mixed steps and in steps of several prompts, and the least
+// number of them in a mixed step. The scheduler's chunks have the same grain.
+const promptGrain = 16
 
 // mixedLattice returns the keys of mixed steps that are captured at start: with the numbers of generated rows that the
 // decode buckets have in such steps, and with the most prompt rows, half as many and so on, MixedGraphs of each. The roller
@@ -51,8 +51,8 @@ func (o Options) mixedLattice() (keys []graphs.Key) {
 		}
 		seen[generated] = true
 		keys = append(keys, graphs.Mixed(generated, most))
-		for part, n := most, 1; part > mixedGrain && n != o.MixedGraphs; n++ {
-			part = (part/2 + mixedGrain - 1) / mixedGrain * mixedGrain
+		for part, n := most, 1; part > promptGrain && n != o.MixedGraphs; n++ {
+			part = (part/2 + promptGrain - 1) / promptGrain * promptGrain
 			keys = append(keys, graphs.Mixed(generated, part))
 		}
 	}

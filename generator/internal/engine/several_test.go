@@ -11,7 +11,7 @@ import (
 	"reel.internal/reel/kernels/device"
 )
 
-// A step's key says whether several prompts end in it. How many it has tokens of does not matter.
+// A step's key says whether several prompts end in it. A prompt that goes on after the step does not count.
 func TestKeyOfSeveralPrompts(t *testing.T) {
 	b := scheduler.Batch{Prefill: true, Step: kernels.Step{Rows: make([]kernels.Row, 5)}}
 	for ends, want := range []graphs.Key{graphs.Prefill(5), graphs.Prefill(5), graphs.Prefill(5).OfSeveral(),

@@ -96,7 +96,7 @@ func (o Options) Lattice() []graphs.Key {
 		counts = graphs.DefaultCounts(o.Chunk)
 	}
 	if o.Embeddings { // its only decode steps are those of heartbeats
-		return o.ofSeveral(graphs.Lattice(counts, o.mostPrompt(), 1))
+		return o.withSeveral(graphs.Lattice(counts, o.mostPrompt(), 1))
 	}
 	keys := graphs.Lattice(counts, o.mostPrompt(), o.MaxBatch, o.slots())
 	for queries := o.mostQueries(); queries > 1; queries-- {
@@ -109,21 +109,19 @@ func (o Options) Lattice() []graphs.Key {
 			}
 		}
 	}
-	return append(o.ofSeveral(keys), o.mixedLattice()...)
+	return append(o.withSeveral(keys), o.mixedLattice()...)
 }
 
-// severalGrain is the grain of steps of several prompts in the lattice: their kernels are full at multiples of it.
-const severalGrain = 16
-
-// ofSeveral adds the keys of steps in which several prompts end, if there are any: of those whose tokens are a multiple of
-// severalGrain, or a whole step. Others are padded, and the roller captures those that are used.
-func (o Options) ofSeveral(keys []graphs.Key) []graphs.Key {
+// withSeveral returns keys, followed by those of steps in which several prompts end, if there can be such steps. They have
+// the same numbers of tokens, but only whole steps and multiples of promptGrain: other steps are padded, and the roller
+// captures those that are used.
+func (o Options) withSeveral(keys []graphs.Key) []graphs.Key {
 	if o.Prompts() == 1 {
 		return keys
 	}
 	for _, k := range keys {
 		n := k.Tokens()
-		if k.Class == graphs.PrefillClass && (n%severalGrain == 0 || n == o.Chunk || n == o.LongChunk) {
+		if k.Class == graphs.PrefillClass && (n%promptGrain == 0 || n == o.Chunk || n == o.LongChunk) {
 			keys = append(keys, k.OfSeveral())
 		}
 	}
@@ -221,9 +219,6 @@ func (e *Engine) warm() error {
 			keys = append(keys, k)
 			break
 		}
-	}
-	if e.opts.Prompts() > 1 {
-		keys = append(keys, graphs.Prefill(e.opts.Chunk).OfSeveral())
 	}
 	if n := e.opts.mostQueries(); n > 1 {
 		keys = append(keys, graphs.VerifyStep(1, n))
