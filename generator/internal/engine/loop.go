@@ -56,6 +56,7 @@ func (e *Engine) startRoller() {
 	}
 	e.roller, e.rolling = graphs.NewRoller(e.pool, e.dev), make(chan error, 1)
 	go func() {
+		runtime.LockOSThread() // for good: a thread that saw a device loss makes no other call
 		err := e.roller.Run()
 		if errors.Is(err, device.ErrSticky) {
 			e.markLost(err)
