@@ -218,17 +218,17 @@ func gapsWithin(of [][]Completion, begin, end time.Time) (Summary, error) {
 	return itl.Summary(), nil
 }
 
-// arrive sends prompts at a rate until end, and returns the times to their first tokens and how many failed.
+// arrive sends prompts at a rate until end, and returns the times to their first tokens and how many failed. They are due at
+// the same times for each target.
 func (a *arriving) arrive(ctx context.Context, rate float64, end time.Time) (Summary, int) {
 	ctx, cancel := context.WithDeadline(ctx, end.Add(a.Drain))
 	defer cancel()
 	ttft, failed := NewRecorder(), 0
+	random := rand.New(rand.NewPCG(a.Seed, 4)) // not that of work: how often streams draw from it depends on the target
 	var mu sync.Mutex
 	var requests sync.WaitGroup
 	for due := time.Now(); ; {
-		a.mu.Lock()
-		due = due.Add(time.Duration(a.random.ExpFloat64() / rate * float64(time.Second)))
-		a.mu.Unlock()
+		due = due.Add(time.Duration(random.ExpFloat64() / rate * float64(time.Second)))
 		if !due.Before(end) || ctx.Err() != nil {
 			break
 		}

@@ -17,7 +17,8 @@ type turns struct {
 	device  chan struct{} // who holds an element computes; nobody waits for a mutex in simulated time
 	busy    sync.Mutex
 	prompts int
-	lengths []int // of the streams' completions
+	lengths []int       // of the streams' completions
+	came    []time.Time // the prompts that arrive
 	fail    func(prompt int) error
 }
 
@@ -26,7 +27,9 @@ func (s *turns) Name() string { return "turns" }
 func (s *turns) add(n int) {
 	s.busy.Lock()
 	defer s.busy.Unlock()
-	s.prompts += n
+	if s.prompts += n; n > 0 {
+		s.came = append(s.came, time.Now())
+	}
 }
 
 func (s *turns) began(length int) {
@@ -112,6 +115,27 @@ func TestArrivals(t *testing.T) {
 	}
 	if m := got.Metrics(); len(m) != 7 || m[6].Name != "arrivals/turns/burst=8x10/ttft-last" {
 		t.Errorf("%+v", m)
+	}
+}
+
+// The prompts of a seed arrive at the same times however long the streams' completions are.
+func TestArrivalsOfASeed(t *testing.T) {
+	var came [3][]time.Duration
+	for i, o := range []struct {
+		length int
+		seed   uint64
+	}{{400, 1}, {300, 1}, {300, 2}} {
+		s, of := &turns{}, someArrivals
+		of.Length, of.Seed, of.Bursts = o.length, o.seed, nil
+		if _, err := arrivalsOf(t, s, of); err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range s.came {
+			came[i] = append(came[i], at.Sub(s.came[0]))
+		}
+	}
+	if len(came[0]) < 10 || !slices.Equal(came[0], came[1]) || slices.Equal(came[1], came[2]) {
+		t.Errorf("%v\n%v\n%v", came[0], came[1], came[2])
 	}
 }
 
