@@ -75,11 +75,7 @@ func (p *program) convert(dir string, job convert.Job) error {
 	if err != nil {
 		return err
 	}
-	if e := job.Config.Embedding; e != nil && len(e.Prompts) > 0 {
-		warnings = append(warnings, "GGUF has no place for the prompts of config_sentence_transformers.json: give the "+
-			"text of one with the text to embed")
-	}
-	for _, w := range warnings {
+	for _, w := range append(warnings, leftOut(job.Config)...) {
 		fmt.Fprintf(p.stderr, "reel-generator: %s\n", w)
 	}
 	begun := time.Now()
@@ -94,6 +90,19 @@ func (p *program) convert(dir string, job convert.Job) error {
 	fmt.Fprintf(p.stdout, "%s to %s: %s in %.1f s, %.0f MB/s of the source\n\n", name, job.Target, job.Out, seconds,
 		float64(report.Source)/1e6/seconds)
 	return report.Print(p.stdout)
+}
+
+// leftOut says what of a config GGUF has no place for, and what to do instead.
+func leftOut(c model.Config) (all []string) {
+	if c.Embedding != nil && len(c.Embedding.Prompts) > 0 {
+		all = append(all, "GGUF has no place for the prompts of config_sentence_transformers.json: give the text of one with "+
+			"the text to embed")
+	}
+	if len(c.Suppressed) > 0 {
+		all = append(all, fmt.Sprintf("GGUF has no place for the suppress_tokens of generation_config.json: give requests a "+
+			"logit_bias of -100 for %v", c.Suppressed))
+	}
+	return all
 }
 
 // runConvert runs a job until it ends or a signal comes.

@@ -70,6 +70,19 @@ func TestConvertCommand(t *testing.T) {
 	}
 }
 
+// Tokens that the checkpoint suppresses have no place in GGUF, and a warning names them.
+func TestConvertSaysWhatIsLeftOut(t *testing.T) {
+	dir := modelDir(t, "generation_config.json")
+	raw := []byte(`{"suppress_tokens":[9,7]}`)
+	if err := os.WriteFile(filepath.Join(dir, "generation_config.json"), raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, _, errs := runConvert(t, nil, dir, filepath.Join(t.TempDir(), "x.gguf"), "--to", "q8_0")
+	if code != 0 || !strings.Contains(errs, "GGUF has no place for the suppress_tokens") || !strings.Contains(errs, "[7 9]") {
+		t.Errorf("exit %d: %s", code, errs)
+	}
+}
+
 // Without a tokenizer.json the file has none, and a warning says so.
 func TestConvertWithoutTokenizer(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.gguf")

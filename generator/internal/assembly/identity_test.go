@@ -87,7 +87,7 @@ func variants(v reflect.Value) (all []reflect.Value) {
 // Every part of the identity counts: versions, device, each field of the model's config, each file.
 func TestIdentityHasAllParts(t *testing.T) {
 	i := prepared(t, config.Options{Model: modelDir(t), MaxSeqLen: 64}).identity()
-	i.Config.Windows, i.Config.Eagle = []int{0, 4}, &model.Eagle{Layers: []int{2, 3}}
+	i.Config.Windows, i.Config.Suppressed, i.Config.Eagle = []int{0, 4}, []int32{7}, &model.Eagle{Layers: []int{2, 3}}
 	i.Files = []weights.FileState{{Name: "a"}, {Name: "b"}}
 	all := append(variants(reflect.ValueOf(i)), reflect.ValueOf(i))
 	seen, told := map[[32]byte]int{}, map[string]int{}

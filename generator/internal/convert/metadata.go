@@ -40,7 +40,7 @@ func sameModel(want, got model.Config) error {
 		want.RoPE = model.RoPEScaling{}
 	}
 	want.RoPETheta, want.RoPEDivisors = float64(float32(want.RoPETheta)), got.RoPEDivisors
-	want.EOS, want.Wrapped, want.ContextReason = got.EOS, false, got.ContextReason
+	want.EOS, want.Suppressed, want.Wrapped, want.ContextReason = got.EOS, nil, false, got.ContextReason
 	if want.Latent == nil { // rows are put in GGUF's order
 		want.Interleaved = got.Interleaved
 	}

@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"reel.internal/reel/kernels"
 	"reel.internal/reel/kernels/device"
 )
 
@@ -49,6 +51,43 @@ func TestEditsReachTheSampler(t *testing.T) {
 	}
 	if b.Stats().Cache.Hits == 0 {
 		t.Error("no prompt was found in the cache")
+	}
+	if err := b.finish(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A model's suppressed tokens are never drawn, whatever a request's biases are. Of 16 tokens one is left here.
+func TestSuppressedTokensAreNeverDrawn(t *testing.T) {
+	c := nanoConfig()
+	for id := range int32(16) {
+		if id != 7 {
+			c.Suppressed = append(c.Suppressed, id)
+		}
+	}
+	b, err := tryBuildModel(t, c, device.HostOptions{}, nano(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.run()
+	few := []Bias{{Token: 3, Value: 1000}, {Token: 7, Value: -1000}}
+	for name, s := range map[string]Sampling{
+		"greedy": {}, "biased": {Biases: few}, "drawn": {Temperature: 2, TopP: 1, RepeatPenalty: 1, Seed: 5, Biases: few},
+		"many": {Biases: slices.Repeat(few[:1], kernels.MaxBiases)},
+	} {
+		for range 2 { // the second time, the prompt's pages are found and the slot is restored
+			got := b.complete(Request{Tokens: []int32{3, 3, 3, 5, 3, 3, 3, 3, 3}, MaxTokens: 4, Sampling: s})
+			if len(got.tokens) != 4 || slices.ContainsFunc(got.tokens, func(x Token) bool { return x.ID != 7 }) {
+				t.Errorf("%s: %+v, %+v", name, got.tokens, got.finish)
+			}
+		}
+	}
+	q := Request{Tokens: []int32{1}, MaxTokens: 1, Sink: newSink()}
+	q.Sampling.Biases = slices.Repeat(few[1:], kernels.MaxBiases-len(c.Suppressed))
+	b.complete(q)
+	q.Sampling.Biases = append(q.Sampling.Biases, few[1])
+	if _, err := b.Submit(&q); !errors.Is(err, ErrTooManyBiases) {
+		t.Errorf("one bias too many: %v", err)
 	}
 	if err := b.finish(); err != nil {
 		t.Error(err)

@@ -196,7 +196,7 @@ const depth = 2
 const RingSlots = 2 * depth
 
 // Submit hands a request to the engine. On error the request was not taken; the error is ErrTooLong, ErrBusy,
-// ErrDraining, ErrOtherModel, or the one given to Fail.
+// ErrDraining, ErrTooManyBiases, ErrOtherModel, or the one given to Fail.
 func (e *Engine) Submit(r *Request) (Handle, error) {
 	if embeds := e.opts.Embeddings; embeds != (r.Vector != nil) || embeds && len(r.Vector) != e.model.Config.Hidden {
 		return 0, ErrOtherModel
@@ -205,6 +205,10 @@ func (e *Engine) Submit(r *Request) (Handle, error) {
 		return 0, fmt.Errorf("%w: %d tokens in a context of %d", ErrTooLong, len(r.Tokens), e.opts.Context)
 	}
 	s := e.newSequence(r)
+	if n := len(s.scheduled.Sampling.Biases); n > kernels.MaxBiases {
+		return 0, fmt.Errorf("%w: %d with the %d tokens that the model suppresses, at most %d", ErrTooManyBiases, n,
+			len(e.model.Config.Suppressed), kernels.MaxBiases)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {

@@ -14,6 +14,8 @@ var (
 	ErrBusy     = errors.New("engine: the queue is full")
 	ErrDraining = errors.New("engine: draining")
 	ErrTooLong  = errors.New("engine: prompt does not fit the context")
+	// ErrTooManyBiases refuses a request whose biases and the model's suppressed tokens are more than a sequence may have.
+	ErrTooManyBiases = errors.New("engine: too many biases")
 	// ErrOtherModel refuses a request for tokens from a model for embeddings, and the reverse.
 	ErrOtherModel = errors.New("engine: the model does not answer such a request")
 )
@@ -33,7 +35,7 @@ type Sampling struct {
 
 	PresencePenalty  float32 // 0 is off
 	FrequencyPenalty float32 // 0 is off
-	Biases           []Bias  // at most kernels.MaxBiases, no token twice
+	Biases           []Bias  // at most kernels.MaxBiases with the model's suppressed tokens, none twice
 }
 
 // Bias is added to the logit of a token.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -54,7 +55,7 @@ func (e *Engine) newSequence(r *Request) *sequence {
 	s.scheduled.Sampling = kernels.Sampling{
 		Temperature: p.Temperature, TopK: int32(p.TopK), TopP: p.TopP, MinP: p.MinP,
 		RepeatPenalty: p.RepeatPenalty, Logprobs: int32(p.Logprobs), Seed: p.Seed,
-		PresencePenalty: p.PresencePenalty, FrequencyPenalty: p.FrequencyPenalty, Biases: p.Biases,
+		PresencePenalty: p.PresencePenalty, FrequencyPenalty: p.FrequencyPenalty, Biases: e.biases(p.Biases),
 		Masked: r.Format != nil}
 	s.stored = e.storedPages(s)
 	switch {
@@ -65,6 +66,24 @@ func (e *Engine) newSequence(r *Request) *sequence {
 		s.drafting.plan.Begin(e.drafts.policy, r.Tokens, r.DraftTokens)
 	}
 	return s
+}
+
+// biases returns a request's biases, and those that keep the model's suppressed tokens from being drawn.
+func (e *Engine) biases(own []Bias) []Bias {
+	suppressed := e.model.Config.Suppressed
+	if len(suppressed) == 0 {
+		return own
+	}
+	all := make([]Bias, 0, len(own)+len(suppressed))
+	for _, b := range own {
+		if !slices.Contains(suppressed, b.Token) {
+			all = append(all, b)
+		}
+	}
+	for _, id := range suppressed {
+		all = append(all, Bias{Token: id, Value: float32(math.Inf(-1))})
+	}
+	return all
 }
 
 // scope returns the scope of a request's prompt; "" for none.

@@ -86,6 +86,9 @@ type Config struct {
 	Interleaved bool
 	Windows     []int   // by layer, as Window returns it; nil: no layer has a window
 	EOS         []int32 // end-of-sequence tokens
+	// Suppressed tokens are never drawn, at most MaxSuppressed: those of generation_config.json's suppress_tokens, in
+	// ascending order. Models that read pictures and sounds have some.
+	Suppressed []int32 `json:",omitempty"`
 	// Quantisation is that of the checkpoint's matrices. GGUF says it with each tensor instead.
 	Quantisation Quantisation
 	// Latent takes the place of keys and values of heads; nil: each KV head has its own.

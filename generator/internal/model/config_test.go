@@ -2,6 +2,8 @@ package model
 
 import (
 	"errors"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -99,6 +101,36 @@ func TestMissingFieldsHaveTheFamilysDefaults(t *testing.T) {
 	c, err = ParseConfig([]byte(null.Replace(published["llama-2-7b"])), []byte(`{"eos_token_id":[2,7]}`))
 	if err != nil || c.KVHeads != 32 || c.RoPETheta != 10000 || len(c.EOS) != 2 {
 		t.Errorf("llama: %+v, %v", c, err)
+	}
+}
+
+// Tokens that generation_config.json suppresses are within the vocabulary, and leave one to draw.
+func TestSuppressedTokens(t *testing.T) {
+	many := strings.Repeat("1,", MaxSuppressed) // twice the same counts once
+	for list, want := range map[string][]int32{
+		"null": nil, "[]": nil, "7": {7}, "[9,7,9]": {7, 9}, "[" + many + "0]": {0, 1},
+	} {
+		c, err := ParseConfig([]byte(published["llama-2-7b"]), []byte(`{"suppress_tokens":`+list+`}`))
+		if err != nil || !slices.Equal(c.Suppressed, want) {
+			t.Errorf("%.20s: %v, %v", list, c.Suppressed, err)
+		}
+	}
+	var all []string
+	for id := range MaxSuppressed + 1 {
+		all = append(all, strconv.Itoa(id))
+	}
+	small := strings.Replace(published["llama-2-7b"], `"vocab_size":32000`, `"vocab_size":3`, 1)
+	for _, c := range []struct{ config, list, names string }{
+		{published["llama-2-7b"], "[32000]", "suppress_tokens has 32000, wants"},
+		{published["llama-2-7b"], "-1", "suppress_tokens has -1, wants"},
+		{published["llama-2-7b"], `"7"`, "suppress_tokens"},
+		{published["llama-2-7b"], "[" + strings.Join(all, ",") + "]", "has 257 tokens, wants at most 256"},
+		{small, "[0,1,2]", "has 3 tokens, wants at most 2"},
+	} {
+		if _, err := ParseConfig([]byte(c.config), []byte(`{"suppress_tokens":`+c.list+`}`)); err == nil ||
+			!strings.Contains(err.Error(), c.names) {
+			t.Errorf("%.20s: %.300v", c.list, err)
+		}
 	}
 }
 

@@ -65,7 +65,8 @@ func (t *tokenIDs) UnmarshalJSON(b []byte) error {
 }
 
 // ParseConfig reads config.json and generation_config.json; the latter may be nil. The
-// end-of-sequence tokens of generation_config.json replace those of config.json. The error
+// end-of-sequence tokens of generation_config.json replace those of config.json, and it
+// alone has tokens that are suppressed. The error
 // wraps ErrUnsupported if the file asks for something that the forward pass does not
 // compute; other errors are malformed JSON and values out of bounds.
 func ParseConfig(config, generation []byte) (Config, error) {
@@ -79,7 +80,8 @@ func ParseConfig(config, generation []byte) (Config, error) {
 	}
 	if generation != nil {
 		var g struct {
-			EOS tokenIDs `json:"eos_token_id"`
+			EOS        tokenIDs `json:"eos_token_id"`
+			Suppressed tokenIDs `json:"suppress_tokens"`
 		}
 		if err := json.Unmarshal(generation, &g); err != nil {
 			return Config{}, fmt.Errorf("model: generation_config.json: %w", err)
@@ -87,6 +89,8 @@ func ParseConfig(config, generation []byte) (Config, error) {
 		if len(g.EOS) > 0 {
 			c.EOS = g.EOS
 		}
+		slices.Sort(g.Suppressed)
+		c.Suppressed = slices.Compact(g.Suppressed)
 	}
 	return c, c.check()
 }

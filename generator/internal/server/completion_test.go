@@ -241,6 +241,7 @@ func TestEngineErrors(t *testing.T) {
 		protocol.CodeBusy:          engine.ErrBusy,
 		protocol.CodeDraining:      engine.ErrDraining,
 		protocol.CodePromptTooLong: fmt.Errorf("7 tokens: %w", engine.ErrTooLong),
+		protocol.CodeBadRequest:    fmt.Errorf("%w: 1,025", engine.ErrTooManyBiases),
 		protocol.CodeInternal:      errors.New("unforeseen"),
 	} {
 		f := ready(t, nil)

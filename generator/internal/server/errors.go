@@ -30,6 +30,8 @@ func asError(err error) *protocol.Error {
 		return protocol.Errorf(protocol.CodeFormatFailed, "send it again; if it fails again, simplify the format", "%v", err)
 	case errors.Is(err, engine.ErrTooLong):
 		return protocol.Errorf(protocol.CodePromptTooLong, "shorten the prompt", "the prompt does not fit the context")
+	case errors.Is(err, engine.ErrTooManyBiases):
+		return protocol.Errorf(protocol.CodeBadRequest, "leave some of logit_bias out", "%v", err)
 	}
 	return protocol.Errorf(protocol.CodeInternal, "see the generator's log", "%v", err)
 }

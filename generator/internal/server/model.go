@@ -12,7 +12,7 @@ import (
 // Engine makes completions.
 type Engine interface {
 	// Submit takes a request. Its Sink gets tokens, then one Finish. Errors:
-	// engine.ErrBusy, engine.ErrDraining, engine.ErrTooLong.
+	// engine.ErrBusy, engine.ErrDraining, engine.ErrTooLong, engine.ErrTooManyBiases.
 	Submit(*engine.Request) (engine.Handle, error)
 	// Expect wakes an idle engine: a client's requests are being read, until EndExpect.
 	Expect()
