@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"strconv"
 	"testing"
 )
 
@@ -195,5 +196,63 @@ func TestTheSecondPromptDoesNotHoldUpTheFirst(t *testing.T) {
 				break
 			}
 		}
+	}
+}
+
+// A long prompt gets its part of the steps beside short ones without end, each by a connection, a name or a user of its own.
+// Beside 16 of them, which wait or run, it has ended when its 2,000 tokens are one in 17.
+func TestShortPromptsWithoutEndPassALongOne(t *testing.T) {
+	for name, own := range map[string]func(q *Sequence, n uint64){
+		"connections": func(q *Sequence, n uint64) { q.Connection = n },
+		"names":       func(q *Sequence, n uint64) { q.User.Name = strconv.FormatUint(n, 10) },
+		"users":       func(q *Sequence, n uint64) { q.User.UID = uint32(n) },
+	} {
+		o := small()
+		o.MaxBatch, o.Chunk, o.Context, o.Pages, o.MaxQueue = 8, 64, 4096, 4096, 1000
+		s, sampled, others := mustNew(t, o), map[*Sequence]int{}, uint64(0)
+		long := &Sequence{Prompt: prompt(2000), MaxTokens: 1}
+		s.addAll(t, long)
+		for steps := 0; long.sampled == 0; steps++ {
+			for s.root.queued < 8 {
+				q := &Sequence{Prompt: prompt(16), MaxTokens: 1}
+				others++
+				own(q, others)
+				s.addAll(t, q)
+			}
+			for _, q := range finish(s, s.Next(), sampled) {
+				delete(sampled, q)
+			}
+			if steps == 17*2000/64 {
+				t.Fatalf("%s: after %d steps and %d short prompts %d tokens are computed", name, steps, others, long.prefilled)
+			}
+		}
+	}
+}
+
+// When a sequence of a connection has drawn tokens for long beside another's prompts, prompts of both share the steps alike.
+func TestConnectionsShareAlikeAfterDrawingTokens(t *testing.T) {
+	o := small()
+	o.MaxBatch, o.Chunk, o.Context, o.Pages, o.MaxQueue = 8, 64, 4096, 4096, 1000
+	s, sampled, rows := mustNew(t, o), map[*Sequence]int{}, map[uint64]int{}
+	add := func(connection uint64) {
+		s.addAll(t, &Sequence{Prompt: prompt(256), MaxTokens: 1, Connection: connection})
+	}
+	run := func(steps int) {
+		for range steps {
+			for _, q := range finish(s, s.Next(), sampled) {
+				delete(sampled, q)
+				rows[q.Connection] += len(q.Prompt)
+				add(q.Connection)
+			}
+		}
+	}
+	s.addAll(t, &Sequence{Prompt: prompt(1), MaxTokens: 3000, Connection: 1})
+	add(2)
+	run(1000)
+	clear(rows)
+	add(1)
+	run(400)
+	if part := float64(rows[1]) / float64(rows[1]+rows[2]); part < 0.4 || part > 0.6 {
+		t.Errorf("prompts have %v rows of the two connections", rows)
 	}
 }

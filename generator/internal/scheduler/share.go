@@ -23,18 +23,24 @@ type share struct {
 
 	// Of this share and those below it.
 	queued  int    // sequences that wait
+	prompts int    // sequences with prompt tokens that are not computed
 	running int    // sequences that run
 	slots   int    // slots held, those of leaving sequences included
 	pages   int    // only in users: KV pages that no other user holds, likewise
 	away    int    // only in users: sequences that moved out, or are on their way
 	served  uint64 // rows of steps; a new share starts at its least served sibling's. Not counted in the root
+	// virtual is how many rows a child would have been served by now if all had always been served alike (the virtual time of
+	// fair queueing). A child that has no prompt, and was served less, starts its next prompt there: it has no credit for the
+	// time before, and those who come later do not pass a prompt that waits without end.
+	virtual float64
 }
 
 // serve counts rows of a connection's sequence, for the connection, its name and its user. It runs for each row.
 func (a *share) serve(rows int) {
-	a.served += uint64(rows)
-	a.parent.served += uint64(rows)
-	a.user.served += uint64(rows)
+	for ; a.parent != nil; a = a.parent {
+		a.served += uint64(rows)
+		a.parent.virtual += float64(rows) / float64(len(a.parent.children))
+	}
 }
 
 // key tells a share from its siblings: a user's or a connection's number, or a name.
@@ -52,7 +58,18 @@ func (s *Scheduler) enqueue(q *Sequence) {
 	q.share.waiting = append(q.share.waiting, q)
 	q.share.members++
 	for a := q.share; a != nil; a = a.parent {
+		if a.parent != nil && a.prompts == 0 {
+			a.served = max(a.served, uint64(a.parent.virtual))
+		}
 		a.queued++
+		a.prompts++
+	}
+}
+
+// endPrompt notes that no token of q's prompt is left to compute.
+func (q *Sequence) endPrompt() {
+	for a := q.share; a != nil; a = a.parent {
+		a.prompts--
 	}
 }
 
@@ -104,6 +121,9 @@ func (s *Scheduler) dequeue(q *Sequence) {
 
 // leaveShare removes q from its share, and removes shares that became empty from the tree.
 func (s *Scheduler) leaveShare(q *Sequence) {
+	if q.promptLeft() > 0 {
+		q.endPrompt()
+	}
 	a := q.share
 	q.share = nil
 	a.members--

@@ -186,6 +186,7 @@ func (s *Scheduler) addPrompt(b *Batch, q *Sequence, n int) {
 	if q.prefilled == len(q.Prompt) {
 		s.sample(b, q)
 		q.state = decoding
+		q.endPrompt()
 	}
 }
 
