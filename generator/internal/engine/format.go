@@ -118,10 +118,10 @@ func (e *Engine) takeMask(s *sequence, index int, mask Mask) {
 	case len(mask.Words) != (1+len(mask.Drafts))*words:
 		e.end(s, "", fmt.Errorf("%w: a mask of %d words for %d tokens and %d drafts", ErrFormat, len(mask.Words), vocab,
 			len(mask.Drafts)))
-	case !allowsAny(mask.Words[:words], vocab):
+	case !e.allowsAny(mask.Words[:words]):
 		e.end(s, "", fmt.Errorf("%w: no token may follow token %d", ErrFormat, index))
 	default:
-		drafts := mask.Drafts[:possible(mask, vocab)]
+		drafts := mask.Drafts[:e.possible(mask)]
 		s.masking.words = mask.Words[:(1+len(drafts))*words]
 		s.scheduled.Allow(drafts)
 	}
@@ -129,25 +129,32 @@ func (e *Engine) takeMask(s *sequence, index int, mask Mask) {
 
 // possible returns how many of a mask's drafts may stand: the mask before each one allows it, and that after it allows
 // a token. In the row of another one something would be drawn that the format refuses.
-func possible(mask Mask, vocab int) (n int) {
+func (e *Engine) possible(mask Mask) (n int) {
+	vocab := e.model.Config.Vocab
 	for words := kernels.MaskWords(vocab); n < len(mask.Drafts); n++ {
 		before, after, draft := mask.Words[n*words:], mask.Words[(n+1)*words:][:words], mask.Drafts[n]
-		if draft < 0 || int(draft) >= vocab || before[draft/32]>>(draft%32)&1 == 0 || !allowsAny(after, vocab) {
+		if draft < 0 || int(draft) >= vocab || before[draft/32]>>(draft%32)&1 == 0 || !e.allowsAny(after) {
 			break
 		}
 	}
 	return n
 }
 
-// allowsAny reports whether a mask allows one of vocab tokens. Bits past them count for nothing.
-func allowsAny(words []uint32, vocab int) bool {
+// allowsAny reports whether a mask allows a token that may be drawn. Bits past the vocabulary count for nothing.
+func (e *Engine) allowsAny(words []uint32) bool {
 	last := len(words) - 1
-	for _, w := range words[:last] {
+	for i, w := range words {
+		if e.suppressed != nil {
+			w &^= e.suppressed[i]
+		}
+		if i == last {
+			w <<= 31 - (e.model.Config.Vocab-1)%32
+		}
 		if w != 0 {
 			return true
 		}
 	}
-	return words[last]<<(31-(vocab-1)%32) != 0
+	return false
 }
 
 // endLate ends s if its mask was asked for too long ago. The timer that calls it may have fired for an earlier mask.

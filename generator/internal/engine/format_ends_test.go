@@ -15,7 +15,12 @@ import (
 // its tokens.
 func TestFailedFormatEndsItsRequestAlone(t *testing.T) {
 	told := protocol.Errorf(protocol.CodeFormatFailed, "send it again", "it died")
-	b := built(t, device.HostOptions{}, nano(), nil)
+	c := nanoConfig()
+	c.Suppressed = []int32{7}
+	b, err := tryBuildModel(t, c, device.HostOptions{}, nano(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	b.run()
 	q := Request{Tokens: []int32{1, 2, 3}, MaxTokens: 20, Sampling: sampled(1)}
 	alone := b.complete(q)
@@ -24,6 +29,7 @@ func TestFailedFormatEndsItsRequestAlone(t *testing.T) {
 		"an error of the protocol":  {Err: told},
 		"no token":                  allowing(16),
 		"a token past the last one": {Words: []uint32{1 << 16}},
+		"a suppressed token":        allowing(16, 7),
 		"too many words":            {Words: []uint32{1, 1}},
 		"no words":                  {},
 		"no words after a draft":    {Words: []uint32{1}, Drafts: []int32{0}},

@@ -23,6 +23,12 @@ func New(dev device.Device, m *model.Model, o Options) (*Engine, error) {
 	for _, id := range m.Config.EOS {
 		e.eos[id] = true
 	}
+	for _, id := range m.Config.Suppressed {
+		if e.suppressed == nil {
+			e.suppressed = make([]uint32, kernels.MaskWords(m.Config.Vocab))
+		}
+		e.suppressed[id/32] |= 1 << (id % 32)
+	}
 	if err := e.wakeup.open(); err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
