@@ -1,9 +1,13 @@
 package engine
 
 import (
+	"errors"
 	"runtime"
 	"testing"
 	"time"
+
+	"reel.internal/reel/generator/internal/scheduler"
+	"reel.internal/reel/kernels/device"
 )
 
 // gathering returns an idle engine that waits so long for requests on their way.
@@ -126,6 +130,44 @@ func TestGatherComesOnce(t *testing.T) {
 	}
 	if n := len(b.inFlight[0].batch.Step.Rows); n != 2 {
 		t.Errorf("the first step has %d rows of two requests", n)
+	}
+	b.runOn()
+}
+
+// A heartbeat's step is not the first step of the requests that come while it runs: more of a burst may come in theirs.
+func TestHeartbeatHidesNoBurst(t *testing.T) {
+	o := defaults()
+	o.Gap = time.Second
+	b, err := tryBuildModel(t, microConfig(), device.HostOptions{}, o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn := func() {
+		commands, _, _ := b.takeCommands()
+		if err := errors.Join(b.apply(commands, nil), b.formAndEnqueue(), b.enqueueHeartbeat()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Heartbeat(func() {})
+	turn()
+	b.submit(Request{Tokens: []int32{1}, MaxTokens: 1})
+	if err := b.completeStep(); err != nil {
+		t.Fatal(err)
+	}
+	b.Expect()
+	turn()
+	if !b.coming.more() {
+		t.Error("nobody may come in the first step of the requests")
+	}
+	for range scheduler.LeastBurst - 1 {
+		b.submit(Request{Tokens: []int32{1}, MaxTokens: 1})
+	}
+	b.EndExpect()
+	if err := b.completeStep(); err != nil {
+		t.Fatal(err)
+	}
+	if !b.coming.bursts {
+		t.Error("the burst is not known as one")
 	}
 	b.runOn()
 }

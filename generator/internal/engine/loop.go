@@ -278,7 +278,9 @@ func (e *Engine) completeOldest() (stepInFlight, error) {
 		return step, err
 	}
 	step.took = e.noteStep(step, time.Now())
-	e.coming.stepEnded()
+	if len(step.batch.Served) > 0 { // a heartbeat's step, and one that rereads, is no step of the requests
+		e.coming.stepEnded()
+	}
 	copy(e.inFlight, e.inFlight[1:])
 	e.inFlight = e.inFlight[:len(e.inFlight)-1]
 	return step, nil
