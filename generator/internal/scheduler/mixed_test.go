@@ -440,6 +440,40 @@ func TestPromptsAreNotLateByTheirOwnLength(t *testing.T) {
 	}
 }
 
+// A prompt whose mask does not come neither keeps the burst with which it came alive, nor is it one that is late.
+func TestAPromptWithoutItsMaskIsInNoBurst(t *testing.T) {
+	for name, together := range map[string]int{"burst": 5, "none": 3} {
+		c := newClocked(t, measured, milli(20))
+		c.s.MixedRows, c.s.MaxBatch = mixedRows(8, 224), 64
+		add := func(at float64, q *Sequence) { c.arrive = append(c.arrive, arrival{milli(at), q}) }
+		for range 3 {
+			add(0, &Sequence{Prompt: prompt(100), MaxTokens: 1000})
+		}
+		for i := range 40 { // for the times of steps
+			add(100+40*float64(i), &Sequence{Prompt: prompt(300 + 16*(i%10)), MaxTokens: 2})
+		}
+		for i := range together {
+			add(2500, &Sequence{Prompt: prompt(200), MaxTokens: 2, Sampling: kernels.Sampling{Masked: i == 0}})
+		}
+		for i := range 10 {
+			add(2800+120*float64(i), &Sequence{Prompt: prompt(1500), MaxTokens: 2})
+		}
+		mixed := 0
+		c.formed = func(b *Batch) {
+			if c.now < milli(2800) {
+				return
+			}
+			if mixed += min(1, b.Generated); c.s.burst || b.Prefill && b.Generated == 0 {
+				t.Fatalf("%s: a %s after %v, in a burst: %v", name, b.shape(), c.now, c.s.burst)
+			}
+		}
+		c.run(milli(3500))
+		if mixed < 20 {
+			t.Errorf("%s: %d mixed steps", name, mixed)
+		}
+	}
+}
+
 // A prefill step comes before a mixed one if a first token is expected late otherwise, after 140 ms here, there is room for
 // it within the gap, and it takes less time a row.
 func TestRoomBesideMixedSteps(t *testing.T) {

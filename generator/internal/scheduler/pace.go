@@ -66,6 +66,7 @@ func (s *Scheduler) demand() (d demand) {
 	for _, q := range s.running {
 		name := q.share.parent
 		switch {
+		case q.state == prefilling && s.lacksMask(q): // for as long as its mask takes, whatever steps there are
 		case q.state == prefilling:
 			name.awaitFirst++
 			if q.burst {
@@ -120,7 +121,7 @@ func (s *Scheduler) besideMixed(d demand) float64 {
 func (s *Scheduler) late(row, step float64) bool {
 	wait := step * float64(s.number-s.completed)
 	for _, q := range s.running {
-		if q.state != prefilling {
+		if q.state != prefilling || s.lacksMask(q) {
 			continue
 		}
 		wait += row * float64(len(q.Prompt)-q.prefilled)
