@@ -44,6 +44,7 @@ type Job struct {
 // [ErrSource], [ErrRange], model.ErrUnsupported, weights.ErrNotFinite, weights.ErrChanged, the system's, and
 // ctx's once it has ended.
 func Run(ctx context.Context, job Job) (Report, error) {
+	job.Config, job.Tensors = model.Plain(job.Config, job.Tensors)
 	plan, err := job.plan()
 	if err != nil {
 		return Report{}, err

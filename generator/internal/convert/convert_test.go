@@ -402,6 +402,7 @@ func TestPrint(t *testing.T) {
 // something else is refused.
 func TestSameModel(t *testing.T) {
 	read := model.Config{Name: "deepseek_v3", Latent: &model.Latent{Rank: 2}, Interleaved: true}
+	read.RoPE.Attention = 1
 	for _, x := range []struct {
 		change func(c *model.Config)
 		names  string // the field that the refusal names; "": there is none
@@ -410,6 +411,8 @@ func TestSameModel(t *testing.T) {
 		{func(c *model.Config) { c.Name = "glm4_moe_lite" }, ""},
 		{func(c *model.Config) { c.Further = 1 }, ""},
 		{func(c *model.Config) { c.Interleaved = false }, "Interleaved"},
+		{func(c *model.Config) { c.RoPE.Attention *= 1 + 0x1p-23 }, ""}, // the last bit
+		{func(c *model.Config) { c.RoPE.Attention = 1.01 }, "RoPE"},
 		{func(c *model.Config) { c.Latent = &model.Latent{Rank: 3} }, "Latent"},
 	} {
 		want := read
@@ -425,7 +428,8 @@ func TestSameModel(t *testing.T) {
 }
 
 // llama.cpp reads attn_kv_b where the keys of split matrices are absent, and experts from the first layer on that is not
-// dense; Gemma's windows have defaults of their own.
+// dense; Gemma's windows have defaults of their own; and the attention factor of yarn is its own times attn_factor, where
+// Mistral 3 has a multiplier of its logarithm.
 func TestPairsForLlamaCpp(t *testing.T) {
 	value := func(c model.Config, key string) any {
 		for _, p := range ggufmake.Pairs(c) {
@@ -438,6 +442,9 @@ func TestPairsForLlamaCpp(t *testing.T) {
 	latent := model.Config{Name: "deepseek_v2", Heads: 2, KVHeads: 2, HeadDim: 24, Layers: 3,
 		Latent:  &model.Latent{Rank: 32, Nope: 16, Rope: 8, Value: 12},
 		Experts: &model.Experts{Count: 4, Used: 2, Inner: 8, Shared: 8, Dense: []bool{true, true, false}}}
+	yarn := func(name string, attention float32) model.Config {
+		return model.Config{Name: name, RoPE: model.RoPEScaling{Kind: model.YarnRoPE, Factor: 4, Attention: attention}}
+	}
 	for _, x := range []struct {
 		config model.Config
 		key    string
@@ -450,6 +457,11 @@ func TestPairsForLlamaCpp(t *testing.T) {
 		{model.Config{Name: "gemma2", Context: 64, Windows: []int{8, 0}}, "attention.sliding_window", uint32(8)},
 		{model.Config{Name: "gemma3_text", Context: 64, Local: []bool{true}}, "attention.sliding_window", uint32(64)},
 		{model.Config{Name: "gemma3_text", Context: 64, Local: []bool{false}}, "attention.sliding_window", nil},
+		{yarn("llama", 1), "rope.scaling.attn_factor", float32(1 / (1 + 0.1*math.Log(4)))},
+		{yarn("llama", 1), "rope.scaling.yarn_log_multiplier", nil},
+		{yarn("llama", float32(1+0.1*math.Log(4))), "rope.scaling.attn_factor", nil},
+		{yarn("ministral3", 1), "rope.scaling.yarn_log_multiplier", float32(1)},
+		{yarn("ministral3", 1), "rope.scaling.attn_factor", nil},
 	} {
 		if got := value(x.config, x.key); got != x.want {
 			t.Errorf("%s of %s: %v, wants %v", x.key, x.config.Name, got, x.want)

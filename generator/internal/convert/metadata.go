@@ -3,6 +3,7 @@ package convert
 import (
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -46,6 +47,9 @@ func sameModel(want, got model.Config) error {
 	}
 	if e := want.Embedding; e != nil && e.Default == "" { // prompts are for those who ask
 		want.Embedding = &model.Embedding{Unit: e.Unit, Least: e.Least}
+	}
+	if a, b := want.RoPE.Attention, got.RoPE.Attention; math.Abs(float64(a-b)) <= 1e-6*float64(a) {
+		want.RoPE.Attention = b // GGUF has the quotient of it and yarn's own
 	}
 	a, b := reflect.ValueOf(want), reflect.ValueOf(got)
 	for i := range a.NumField() {

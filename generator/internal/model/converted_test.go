@@ -4,6 +4,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
+	"strings"
 	"testing"
 
 	"reel.internal/reel/generator/internal/convert"
@@ -103,5 +105,29 @@ func checkConverted(t *testing.T, name string, c model.Config, w model.Tensors, 
 		if !(e > 0 && e < most) {
 			t.Errorf("%s to %s: logits differ by %.3f, wants at most %.3f", name, to, e, most)
 		}
+	}
+}
+
+// A Granite 4 model gives the same logits as one of Granite 3 with matrices of its own for gates and up projections. With
+// columns of whole blocks it is converted, with RoPE or without.
+func TestGranite4AsGranite3(t *testing.T) {
+	c, w := checkpoint(t, "granite-4")
+	tokens := loadGolden(t, "testdata/granite-4", 5, c.Vocab)[2].Tokens
+	plain, split := model.Plain(c, w)
+	if got, want := run(t, plain, split, tokens), run(t, c, w, tokens); !reflect.DeepEqual(got, want) {
+		t.Error("the logits differ")
+	}
+	raw, err := os.ReadFile("testdata/granite-4/config.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rope := range []string{"rope", "nope"} {
+		r := strings.NewReplacer(`"shared_intermediate_size": 48`, `"shared_intermediate_size": 64`,
+			`"position_embedding_type": "rope"`, `"position_embedding_type": "`+rope+`"`)
+		c, err := model.ParseConfig([]byte(r.Replace(string(raw))), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkConverted(t, "granite-4 with "+rope, c, newRandom(c, func(string) weights.DType { return weights.Q8_0 }, weights.BF16), tokens)
 	}
 }

@@ -3,6 +3,9 @@ package model
 import (
 	"fmt"
 	"slices"
+	"strings"
+
+	"reel.internal/reel/generator/internal/weights"
 )
 
 // Granite 3 multiplies embeddings, scores and the results of layers, and divides logits. The models of Granite 4
@@ -75,6 +78,59 @@ func (g *graniteDenseFields) set(f *configFile, c *Config) error {
 		return fmt.Errorf("%w: config.json: num_local_experts %d", ErrUnsupported, g.Experts)
 	}
 	return g.graniteFields.set(f, c)
+}
+
+// Plain returns a Granite 4 model without Mamba layers and experts as one of Granite 3, as GGUF has it: gates and up
+// projections are matrices of their own. Other models come back as they are.
+func Plain(c Config, from Tensors) (Config, Tensors) {
+	if c.Name != "granitemoehybrid" {
+		return c, from
+	}
+	s := splitGates{from, c.published, c.Inner}
+	c.Name, c.FusedGateUp, c.published = "granite", false, nil
+	if !slices.Contains(c.NoRoPE, true) {
+		c.NoRoPE = nil
+	}
+	return c, s
+}
+
+// splitGates are Granite 4's tensors by the names of Granite 3.
+type splitGates struct {
+	Tensors
+	published map[string]string
+	inner     int // rows of gates, and of up projections after them
+}
+
+// Names returns the names of all tensors.
+func (s splitGates) Names() (all []string) {
+	for _, name := range s.Tensors.Names() {
+		if layer, ok := strings.CutSuffix(name, s.published[gateUpProj]); ok {
+			all = append(all, layer+gateProj, layer+upProj)
+		} else if layer, ok := strings.CutSuffix(name, s.published[downProj]); ok {
+			all = append(all, layer+downProj)
+		} else {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// Tensor returns a tensor or a half of one. One of another shape comes whole, and its reader refuses it.
+func (s splitGates) Tensor(name string) (weights.Tensor, error) {
+	for i, own := range []string{gateProj, upProj} {
+		if layer, ok := strings.CutSuffix(name, own); ok {
+			t, err := s.Tensors.Tensor(layer + s.published[gateUpProj])
+			if err == nil && len(t.Shape) == 2 && t.Shape[0] == 2*s.inner && t.Conversion == nil {
+				n := len(t.Data) / 2
+				t.Name, t.Shape, t.Data = name, []int{s.inner, t.Shape[1]}, t.Data[i*n:][:n]
+			}
+			return t, err
+		}
+	}
+	if layer, ok := strings.CutSuffix(name, downProj); ok {
+		name = layer + s.published[downProj]
+	}
+	return s.Tensors.Tensor(name)
 }
 
 // Keys of the multipliers in GGUF.

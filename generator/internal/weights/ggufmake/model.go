@@ -29,6 +29,8 @@ func Architecture(c model.Config) string {
 		return "gemma4"
 	case "olmo3":
 		return "olmo2"
+	case "granitemoehybrid": // as model.Plain returns it
+		return "granite"
 	}
 	return c.Name
 }
@@ -160,6 +162,9 @@ func multipliers(c model.Config) (pairs []Pair) {
 		if p.value != 0 && (p.family == c.Name || p.family == Architecture(c)) {
 			pairs = append(pairs, Pair{p.key, p.value})
 		}
+	}
+	if c.Name == "granite" && c.NoRoPE != nil {
+		pairs = append(pairs, Pair{"rope.scaling.finetuned", false})
 	}
 	return pairs
 }

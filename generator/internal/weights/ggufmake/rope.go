@@ -22,8 +22,10 @@ func scaling(c model.Config) (pairs []Pair) {
 			pairs = append(pairs, Pair{"rope.scaling.yarn_log_multiplier", float32((scale - 1) / math.Log(s.Factor))})
 		} else if c.Name == "olmo3" {
 			pairs = append(pairs, Pair{"rope.scaling.attn_factor", s.Attention})
-		} else if s.Attention == 1 {
+		} else if own := 1 + 0.1*math.Log(max(s.Factor, 1)); Architecture(c) == "mistral3" && s.Attention == 1 {
 			pairs = append(pairs, Pair{"rope.scaling.yarn_log_multiplier", float32(1)})
+		} else if s.Attention != float32(own) { // others read no multiplier of the logarithm, but multiply by attn_factor
+			pairs = append(pairs, Pair{"rope.scaling.attn_factor", float32(float64(s.Attention) / own)})
 		}
 	case model.LongRoPE:
 		pairs = []Pair{{"rope.scaling.original_context_length", uint32(s.Original)},
