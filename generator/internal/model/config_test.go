@@ -2,6 +2,7 @@ package model
 
 import (
 	"errors"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -104,6 +105,35 @@ func TestMissingFieldsHaveTheFamilysDefaults(t *testing.T) {
 	}
 }
 
+// Without parameters of RoPE, gpt-oss and Ministral 3 have those that are published.
+func TestMissingRoPEIsTheFamilys(t *testing.T) {
+	for name, object := range map[string]string{"gpt-oss-20b": "rope_scaling", "ministral-3-3b": "rope_parameters"} {
+		want, err := ParseConfig([]byte(published[name]), nil)
+		if err != nil || want.RoPE.Kind != YarnRoPE {
+			t.Fatal(name, want.RoPE, err)
+		}
+		field := regexp.MustCompile(`"` + object + `":\{[^}]*\}`)
+		for _, with := range []string{`"` + object + `":null`, `"_":0`} {
+			got, err := ParseConfig([]byte(field.ReplaceAllString(published[name], with)), nil)
+			if err != nil || got.RoPE != want.RoPE || got.RoPETheta != want.RoPETheta || got.QueryScale != want.QueryScale {
+				t.Errorf("%s with %s: %+v, wants %+v, %v", name, with, got.RoPE, want.RoPE, err)
+			}
+		}
+	}
+}
+
+// Models are known to lack a head by the names that transformers has for them.
+func TestNamesOfModelsWithoutAHead(t *testing.T) {
+	for base, c := range map[string]struct{ old, name string }{
+		"qwen3-4b": {"Qwen3ForCausalLM", "Qwen3Model"}, "gemma-3-1b": {"Gemma3ForCausalLM", "Gemma3TextModel"},
+	} {
+		got, err := ParseConfig([]byte(strings.Replace(published[base], c.old, c.name, 1)), nil)
+		if err != nil || !got.headless {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
 // Tokens that generation_config.json suppresses are within the vocabulary, and leave one to draw.
 func TestSuppressedTokens(t *testing.T) {
 	many := strings.Repeat("1,", MaxSuppressed) // twice the same counts once
@@ -142,6 +172,7 @@ func TestConfigsThatAreRefused(t *testing.T) {
 		{"llama-2-7b", `["LlamaForCausalLM"]`, `["LlamaForSequenceClassification"]`, "LlamaForSequenceClassification"},
 		{"llama-2-7b", `"silu"`, `"gelu"`, "hidden_act gelu"},
 		{"llama-2-7b", `"pretraining_tp":1`, `"pretraining_tp":2`, "pretraining_tp"},
+		{"qwen2.5-0.5b", `"hidden_act"`, `"is_causal":false,"hidden_act"`, "is_causal"},
 		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"type":"ntk","factor":2.0}`, "ntk"},
 		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"type":"linear","factor":2.0,"beta_fast":2}`, "linear"},
 		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"type":"linear","factor":2.0,"attention_factor":2}`,

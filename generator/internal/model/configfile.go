@@ -133,6 +133,10 @@ func readFamily(raw []byte, fields map[string]json.RawMessage, family family) (*
 	if err := json.Unmarshal(raw, &f); err != nil {
 		return nil, fmt.Errorf("model: config.json: %w", err)
 	}
+	if f.RoPE == nil && f.RoPEScaling == nil && family.rope != nil {
+		own := *family.rope
+		f.RoPE = &own
+	}
 	if err := f.splitRoPE(family); err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 var gptOss = family{architecture: "GptOssForCausalLM", config: Config{Sinks: true}, mayBias: true, theta: 150000,
 	windows:  allButEach(2),
 	defaults: configFile{Window: new(128), HeadDim: 64, KVHeads: new(8), AttentionBias: true},
+	rope:     &ropes{Type: string(YarnRoPE), Factor: 32, Original: 4096, BetaFast: 32, BetaSlow: 1, Truncate: new(false)},
 	own: func() ownFields {
 		return &gptOssFields{expertFields: expertFields{Used: 4}, Limit: gptOssLimit, Alpha: gptOssAlpha}
 	},

@@ -8,7 +8,9 @@ var (
 		defaults: configFile{KVHeads: new(8), Window: new(4096)}}
 
 	ministral3 = family{architecture: ministral3Architecture, windows: everyLayer,
-		defaults: configFile{KVHeads: new(8), HeadDim: 128}}
+		defaults: configFile{KVHeads: new(8), HeadDim: 128},
+		rope: &ropes{Type: string(YarnRoPE), Theta: new(1e6), Factor: 16, Original: 16384, BetaFast: 32, BetaSlow: 1, Scale: 1,
+			ScaleAll: 1, QueryScale: 0.1}}
 )
 
 const ministral3Architecture = "Ministral3ForCausalLM"

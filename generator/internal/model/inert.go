@@ -27,7 +27,7 @@ var inert = map[string]string{
 	"output_attentions": anyValue, "output_hidden_states": anyValue, "return_dict": anyValue,
 	"use_return_dict": anyValue, "use_cache": anyValue, "keys_to_ignore_at_inference": anyValue,
 	"chunk_size_feed_forward": anyValue, "torchscript": anyValue, "tf_legacy_loss": anyValue,
-	"use_bfloat16": anyValue, "dtype": anyValue, "torch_dtype": anyValue, "attn_implementation": anyValue,
+	isCausal: "true", "use_bfloat16": anyValue, "dtype": anyValue, "torch_dtype": anyValue, "attn_implementation": anyValue,
 	"xla_device": anyValue,
 
 	// PretrainedConfig: another model than a decoder alone.
@@ -87,7 +87,7 @@ func refuseUnknown(place string, fields map[string]json.RawMessage,
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		value := string(fields[name])
-		off := strings.HasPrefix(name, "_") || value == "null" || value == "false"
+		off := strings.HasPrefix(name, "_") || value == "null" || value == "false" && name != isCausal
 		if read[name] || off || harmless(name, fields[name]) {
 			continue
 		}
@@ -95,6 +95,9 @@ func refuseUnknown(place string, fields map[string]json.RawMessage,
 	}
 	return nil
 }
+
+// isCausal is the field of models for embeddings in which a token may see those after it. Absent it is true.
+const isCausal = "is_causal"
 
 // inertParameter lists no field: each parameter of RoPE changes the pass.
 func inertParameter(string, json.RawMessage) bool { return false }
