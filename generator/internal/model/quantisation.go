@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -54,6 +55,7 @@ type quantisationFile struct {
 	Checkpoint string `json:"checkpoint_format"`
 	Marlin     bool   `json:"is_marlin_format"`
 	PackType   string `json:"pack_dtype"`
+	DataType   string `json:"data_type"` // of AutoRound, which writes these methods
 	// Dynamic has the fields that differ in some modules, by a pattern of their names; "-:" begins the pattern of modules
 	// that are not quantised.
 	Dynamic map[string]json.RawMessage `json:"dynamic"`
@@ -74,12 +76,30 @@ type quantisedArgs struct {
 	Type      string `json:"type"`
 	Strategy  string `json:"strategy"`
 	GroupSize *int   `json:"group_size"`
-	Block     []int  `json:"block_structure"`
+	Block     sides  `json:"block_structure"`
+}
+
+// sides are a JSON list of numbers, a text such as "128x128", or null.
+type sides []int
+
+func (s *sides) UnmarshalJSON(b []byte) error {
+	var text string
+	if string(b) == "null" || json.Unmarshal(b, &text) != nil {
+		return json.Unmarshal(b, (*[]int)(s))
+	}
+	for side := range strings.SplitSeq(text, "x") {
+		n, err := strconv.Atoi(side)
+		if err != nil {
+			return fmt.Errorf("block_structure is %.40q", text)
+		}
+		*s = append(*s, n)
+	}
+	return nil
 }
 
 // inertQuantisation lists the fields of quantization_config that change neither values nor layout: lists of modules,
 // how the checkpoint was made, and how other programs run it. (transformers: utils/quantization_config.py;
-// compressed-tensors: quantization/quant_config.py; GPTQModel: quantization/config.py.)
+// compressed-tensors: quantization/quant_config.py; GPTQModel: quantization/config.py; AutoRound: export/utils.py.)
 var inertQuantisation = []string{
 	"ignore", "ignored_layers", "modules_to_not_convert", "modules_to_convert", "lm_head",
 	"modules_in_block_to_quantize", "block_name_to_quantize", "module_name_preceding_first_block",
@@ -90,6 +110,9 @@ var inertQuantisation = []string{
 	"meta", "method", "quantizer", "model_name_or_path", "model_file_base_name", "provider",
 	"backend", "use_exllama", "disable_exllama", "exllama_config", "use_cuda_fp16", "do_fuse", "modules_to_fuse",
 	"fuse_max_seq_len", "pack_impl", "hyb_act", "parallel_packing", "offload_to_disk", "offload_to_disk_path",
+	"autoround_version", "iters", "lr", "minmax_lr", "nsamples", "seqlen", "amp", "scale_dtype", "low_gpu_mem_usage",
+	"gradient_accumulate_steps", "enable_minmax_tuning", "enable_norm_bias_tuning", "enable_quanted_input",
+	"to_quant_block_names",
 }
 
 func inertQuantised(name string, _ json.RawMessage) bool {
@@ -124,6 +147,9 @@ func readQuantisation(raw json.RawMessage) (q Quantisation, err error) {
 	}
 	if failed != nil {
 		return q, refuseQuantised("quant_method is %q: %.200v", f.Method, failed)
+	}
+	if f.DataType != "" && f.DataType != "int" {
+		return q, f.refuse("data_type", fmt.Sprintf("%q", f.DataType))
 	}
 	if err := read(&f, &q); err != nil {
 		return Quantisation{}, err
@@ -175,7 +201,7 @@ func (f *quantisationFile) scheme(field, format string, w *quantisedArgs) (group
 	switch kind := fmt.Sprint(w.Bits, w.Type); {
 	case kind == "8float" && (format == "float-quantized" || format == "naive-quantized"):
 		switch {
-		case w.Strategy == "block" && slices.Equal(w.Block, []int{float8Side, float8Side}):
+		case w.Strategy == "block" && slices.Equal(w.Block, sides{float8Side, float8Side}):
 			return 0, float8Side, nil
 		case w.Strategy == "tensor" || w.Strategy == "channel":
 			return 0, 0, nil

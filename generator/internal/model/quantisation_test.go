@@ -61,6 +61,11 @@ var refusals = [][2]string{
 	{compressed("marlin-24", `"num_bits":4,"type":"int","strategy":"channel"`), "marlin-24"},
 	{compressed("float-quantized", `"num_bits":8,"type":"float","strategy":"group","group_size":128`), `"group"`},
 	{compressed("float-quantized", `"num_bits":8,"type":"float","strategy":"block","block_structure":[64,64]`), "[64 64]"},
+	{compressed("float-quantized", `"num_bits":8,"type":"float","strategy":"block","block_structure":"64x64"`), "[64 64]"},
+	{compressed("float-quantized", `"num_bits":8,"type":"float","strategy":"block","block_structure":"128"`), "[128]"},
+	{compressed("float-quantized", `"num_bits":8,"type":"float","strategy":"block","block_structure":"ax"`),
+		`block_structure is "ax"`},
+	{`{"quant_method":"gptq","bits":4,"group_size":128,"data_type":"mx_fp"}`, `data_type is "mx_fp"`},
 	{strings.Replace(compressed("float-quantized", `"num_bits":8,"type":"float","strategy":"channel"`), `{"quant`,
 		`{"sparsity_config":{"format":"sparse-24-bitmask"},"quant`, 1), "sparse-24-bitmask"},
 	{strings.Replace(compressed("float-quantized", `"num_bits":8,"type":"float","strategy":"channel"`), `{"quant`,
@@ -115,8 +120,13 @@ func TestQuantisationIsRead(t *testing.T) {
 			Method: "compressed-tensors"},
 		compressed("float-quantized", `"num_bits":8,"type":"float","strategy":"block","block_structure":[128,128]`): {
 			Method: "compressed-tensors", Side: 128},
-		compressed("pack-quantized", `"num_bits":4,"type":"int","strategy":"channel"`): {Method: "compressed-tensors",
-			Group: -1},
+		compressed("float-quantized", `"num_bits":8,"type":"float","strategy":"block","block_structure":"128x128"`): {
+			Method: "compressed-tensors", Side: 128},
+		compressed("pack-quantized", `"num_bits":4,"type":"int","strategy":"channel","block_structure":null`): {
+			Method: "compressed-tensors", Group: -1},
+		`{"quant_method":"gptq","bits":4,"group_size":128,"sym":true,"data_type":"int","provider":"auto-round",
+			"autoround_version":"0.9.0","iters":1000,"nsamples":512,"seqlen":512,"low_gpu_mem_usage":true,"lr":0.001,
+			"block_name_to_quantize":"model.layers"}`: {Method: "gptq", Group: 128, ZerosLessOne: true, Symmetric: true},
 		`{"quant_method":"compressed-tensors","format":"mixed-precision","version":"0.12.2","config_groups":{
 			"group_0":{"format":"float-quantized","weights":{"num_bits":8,"type":"float","strategy":"channel"}},
 			"group_1":{"format":"pack-quantized","weights":{"num_bits":4,"type":"int","strategy":"group","group_size":32}}},

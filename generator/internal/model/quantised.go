@@ -214,16 +214,17 @@ func (q quantisedTensors) addParts(c Config) {
 	wanted := map[string]bool{}
 	for _, s := range c.publishedTensors() {
 		wanted[s.Name] = true
+		if layer, ok := strings.CutSuffix(s.Name, "."+oProj); ok { // its keys and values may have scales beside floats, too
+			for _, part := range cacheParts {
+				q.parts[layer+".self_attn"+part] = true
+			}
+		}
 	}
 	for name := range q.made {
 		layer := strings.TrimSuffix(name, partWeight)
 		for _, part := range slices.Concat(activationParts, []string{partWeight, partScale, partScaleInverse, partPacked,
 			partShape, partZeroPoint, partGroupIndex, partCodes, partZeros, partScales, partOrder}) {
 			q.parts[layer+part] = true
-		}
-		attention := layer[:strings.LastIndexByte(layer, '.')+1]
-		for _, part := range cacheParts {
-			q.parts[strings.TrimSuffix(attention, ".")+part] = true
 		}
 		if bias := layer + ".bias"; !wanted[bias] && q.zeros(bias) {
 			q.parts[bias] = true

@@ -3,6 +3,7 @@ package model_test
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -390,4 +391,28 @@ func TestQuantisedCheckpointsEqualTheirValues(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Scales of keys and values are left out beside an attention whose matrices are floats, too, and nowhere else.
+func TestScalesOfKeysAndValues(t *testing.T) {
+	const attention = "model.layers.0.self_attn"
+	r := rand.New(rand.NewPCG(24, 7))
+	m, plain := newHFModel(t, r, hfFormats["float8 by row"])
+	m.floats(r, attention+".k_scale", 1, 0.1, 1)
+	m.floats(r, attention+".v_scale", 1, 0.1, 1)
+	opens := func(what string, want error) {
+		if _, _, err := openHF(m.config(), m.file()); !errors.Is(err, want) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	opens("codes", nil)
+	for _, matrix := range []string{".q_proj", ".k_proj", ".v_proj", ".o_proj"} {
+		name := attention + matrix + ".weight"
+		m.tensors[name] = plain.tensors[name]
+		delete(m.tensors, name+"_scale")
+		delete(m.tensors, attention+matrix+".input_scale")
+	}
+	opens("floats", nil)
+	m.floats(r, "model.layers.0.mlp.k_scale", 1, 0.1, 1)
+	opens("a feed-forward", model.ErrTensor)
 }
