@@ -50,14 +50,6 @@ func checkDimensions(list ...dimension) error {
 	return nil
 }
 
-// checkIDs refuses ids of a field that the vocabulary does not have.
-func (c Config) checkIDs(field string, ids []int32) error {
-	if i := slices.IndexFunc(ids, func(id int32) bool { return id < 0 || int(id) >= c.Vocab }); i >= 0 {
-		return fmt.Errorf("model: %s has %d, wants ids from 0 to %d, below vocab_size", field, ids[i], c.Vocab-1)
-	}
-	return nil
-}
-
 // check refuses dimensions that are out of bounds or do not fit each other.
 func (c Config) check() error {
 	if err := checkDimensions(dimension{"vocab_size", c.Vocab, maxDimension},
@@ -70,8 +62,8 @@ func (c Config) check() error {
 	if err := c.checkHeads(); err != nil {
 		return err
 	}
-	if err := errors.Join(c.checkIDs("eos_token_id", c.EOS), c.checkIDs("suppress_tokens", c.Suppressed)); err != nil {
-		return err
+	if slices.ContainsFunc(c.EOS, func(id int32) bool { return id < 0 || int(id) >= c.Vocab }) {
+		return fmt.Errorf("model: eos_token_id is %v, wants ids from 0 to %d, below vocab_size", c.EOS, c.Vocab-1)
 	}
 	if n, most := len(c.Suppressed), min(MaxSuppressed, c.Vocab-1); n > most {
 		return fmt.Errorf("model: generation_config.json: suppress_tokens has %d tokens, wants at most %d", n, most)

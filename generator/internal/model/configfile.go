@@ -90,7 +90,9 @@ func ParseConfig(config, generation []byte) (Config, error) {
 			c.EOS = g.EOS
 		}
 		slices.Sort(g.Suppressed)
-		c.Suppressed = slices.Compact(g.Suppressed)
+		c.Suppressed = slices.Compact(slices.DeleteFunc(g.Suppressed, func(id int32) bool {
+			return id < 0 || int(id) >= c.Vocab // transformers passes them over
+		}))
 	}
 	return c, c.check()
 }
