@@ -215,6 +215,7 @@ func TestAnswersWaitForRequests(t *testing.T) {
 	f.awaitLive(2)
 	f.engine.allow(2)
 	f.awaitLive(1)
+	eventually(t, "an answer is to be reread", f.rereading)
 	time.Sleep(20 * time.Millisecond)
 	if n := chat.calls.Load(); n != 1 || !f.rereading() {
 		t.Errorf("the template ran %d times while a request runs, wants once", n)
