@@ -199,60 +199,108 @@ func TestTheSecondPromptDoesNotHoldUpTheFirst(t *testing.T) {
 	}
 }
 
-// A long prompt gets its part of the steps beside short ones without end, each by a connection, a name or a user of its own.
-// Beside 16 of them, which wait or run, it has ended when its 2,000 tokens are one in 17.
+// A long prompt ends though short ones come without end, each by a connection, a name or a user of its own, and some by the
+// long one's. Beside up to 16 others, which wait or run, as many of their tokens are computed meanwhile as 16 times
+// its own. That holds however long others drew tokens, or had prompts, before.
 func TestShortPromptsWithoutEndPassALongOne(t *testing.T) {
 	for name, own := range map[string]func(q *Sequence, n uint64){
 		"connections": func(q *Sequence, n uint64) { q.Connection = n },
 		"names":       func(q *Sequence, n uint64) { q.User.Name = strconv.FormatUint(n, 10) },
 		"users":       func(q *Sequence, n uint64) { q.User.UID = uint32(n) },
 	} {
-		o := small()
-		o.MaxBatch, o.Chunk, o.Context, o.Pages, o.MaxQueue = 8, 64, 4096, 4096, 1000
-		s, sampled, others := mustNew(t, o), map[*Sequence]int{}, uint64(0)
-		long := &Sequence{Prompt: prompt(2000), MaxTokens: 1}
-		s.addAll(t, long)
-		for steps := 0; long.sampled == 0; steps++ {
-			for s.root.queued < 8 {
-				q := &Sequence{Prompt: prompt(16), MaxTokens: 1}
-				others++
-				own(q, others)
+		for _, before := range []int{0, 2000} {
+			s, sampled, others := manyPrompts(t), map[*Sequence]int{}, uint64(2)
+			step := func() (done []*Sequence) {
+				done = finish(s, s.Next(), sampled)
+				for _, q := range done {
+					delete(sampled, q)
+				}
+				return done
+			}
+			drawing := &Sequence{Prompt: prompt(1), MaxTokens: 4000}
+			own(drawing, 1)
+			ahead := func() {
+				q := &Sequence{Prompt: prompt(256), MaxTokens: 1}
+				own(q, 2)
 				s.addAll(t, q)
 			}
-			for _, q := range finish(s, s.Next(), sampled) {
-				delete(sampled, q)
+			s.addAll(t, drawing)
+			ahead()
+			ahead()
+			for range before {
+				for range step() {
+					ahead()
+				}
 			}
-			if steps == 17*2000/64 {
-				t.Fatalf("%s: after %d steps and %d short prompts %d tokens are computed", name, steps, others, long.prefilled)
+			long := &Sequence{Prompt: prompt(2000), MaxTokens: 1}
+			own(long, 2)
+			s.addAll(t, long)
+			for steps := 0; long.sampled == 0; steps++ {
+				if steps%200 == 0 {
+					q := &Sequence{Prompt: prompt(16), MaxTokens: 1}
+					own(q, 2)
+					s.addAll(t, q)
+				}
+				for s.root.queued < 8 {
+					q := &Sequence{Prompt: prompt(16), MaxTokens: 1}
+					others++
+					own(q, others)
+					s.addAll(t, q)
+				}
+				step()
+				if others > 16*(2000+2*256+5*16)/16 {
+					t.Fatalf("%s, %d steps before: after %d steps and %d short prompts %d tokens are computed", name, before, steps,
+						others, long.prefilled)
+				}
 			}
 		}
 	}
 }
 
-// When a sequence of a connection has drawn tokens for long beside another's prompts, prompts of both share the steps alike.
-func TestConnectionsShareAlikeAfterDrawingTokens(t *testing.T) {
+// manyPrompts returns a scheduler for prompts of up to 4,096 tokens, in chunks of 64.
+func manyPrompts(t *testing.T) *Scheduler {
 	o := small()
 	o.MaxBatch, o.Chunk, o.Context, o.Pages, o.MaxQueue = 8, 64, 4096, 4096, 1000
-	s, sampled, rows := mustNew(t, o), map[*Sequence]int{}, map[uint64]int{}
-	add := func(connection uint64) {
-		s.addAll(t, &Sequence{Prompt: prompt(256), MaxTokens: 1, Connection: connection})
-	}
-	run := func(steps int) {
-		for range steps {
-			for _, q := range finish(s, s.Next(), sampled) {
-				delete(sampled, q)
-				rows[q.Connection] += len(q.Prompt)
-				add(q.Connection)
+	return mustNew(t, o)
+}
+
+// A connection that drew tokens for long, or had a prompt that waited for its mask, has no credit from that: then its prompts
+// and another connection's share the steps alike.
+func TestConnectionsShareAlikeAfterTheOneWaited(t *testing.T) {
+	for name, first := range map[string]*Sequence{
+		"drew tokens": {Prompt: prompt(1), MaxTokens: 3000}, "has no mask": {Prompt: prompt(16), MaxTokens: 1},
+	} {
+		for others := 1; others <= 2; others++ {
+			s, sampled, rows := manyPrompts(t), map[*Sequence]int{}, map[uint64]int{}
+			add := func(connection uint64) {
+				s.addAll(t, &Sequence{Prompt: prompt(256), MaxTokens: 1, Connection: connection})
+			}
+			run := func(steps int) {
+				for range steps {
+					for _, q := range finish(s, s.Next(), sampled) {
+						delete(sampled, q)
+						if len(q.Prompt) == 256 {
+							rows[q.Connection] += 256
+							add(q.Connection)
+						}
+					}
+				}
+			}
+			own := &Sequence{Prompt: first.Prompt, MaxTokens: first.MaxTokens, Connection: 1}
+			own.Sampling.Masked = own.MaxTokens == 1
+			s.addAll(t, own)
+			for range others {
+				add(2)
+			}
+			run(1000)
+			clear(rows)
+			own.Allow(nil)
+			add(1)
+			add(1)
+			run(400)
+			if part := float64(rows[1]) / float64(rows[1]+rows[2]); part < 0.4 || part > 0.6 {
+				t.Errorf("%s, beside %d: prompts have %v rows of the two connections", name, others, rows)
 			}
 		}
-	}
-	s.addAll(t, &Sequence{Prompt: prompt(1), MaxTokens: 3000, Connection: 1})
-	add(2)
-	run(1000)
-	clear(rows)
-	add(1)
-	run(400)
-	if part := float64(rows[1]) / float64(rows[1]+rows[2]); part < 0.4 || part > 0.6 {
-		t.Errorf("prompts have %v rows of the two connections", rows)
 	}
 }

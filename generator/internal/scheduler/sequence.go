@@ -49,6 +49,7 @@ type Sequence struct {
 	drafts     []int32    // of a masked sequence: tokens that may be drafts of its next row
 	passed     int        // sequences that joined while it was the next to come back
 	burst      bool       // its prompt is one of the burst
+	asks       bool       // its prompt is counted in its shares
 	restore    bool       // its slot must be restored before its next row
 	heldBack   uint64     // the round of Next in which its prompt gets no further rows
 	state      state
@@ -99,7 +100,10 @@ func (q *Sequence) Cached() int { return q.cached }
 // Allow notes that the mask of q's next token is there, with the masks after some drafts, which stay unchanged until
 // that step is formed. The next step that samples q lists it in Batch.Masked; a decode step may have the first of the
 // drafts, Drafts of them.
-func (q *Sequence) Allow(drafts []int32) { q.allowed, q.drafts = true, drafts }
+func (q *Sequence) Allow(drafts []int32) {
+	q.allowed, q.drafts = true, drafts
+	q.beginPrompt()
+}
 
 // ready reports whether the next step may give q a row in this state: none of its pages is moving, it has tokens left
 // to sample, and the mask for them. Without a mask its last token may be in a step in flight.

@@ -23,23 +23,26 @@ type share struct {
 
 	// Of this share and those below it.
 	queued  int    // sequences that wait
-	prompts int    // sequences with prompt tokens that are not computed
+	prompts int    // sequences whose prompts are not computed to the end, but those that wait for a mask
+	asking  int    // children that have some
 	running int    // sequences that run
 	slots   int    // slots held, those of leaving sequences included
 	pages   int    // only in users: KV pages that no other user holds, likewise
 	away    int    // only in users: sequences that moved out, or are on their way
-	served  uint64 // rows of steps; a new share starts at its least served sibling's. Not counted in the root
-	// virtual is how many rows a child would have been served by now if all had always been served alike (the virtual time of
-	// fair queueing). A child that has no prompt, and was served less, starts its next prompt there: it has no credit for the
-	// time before, and those who come later do not pass a prompt that waits without end.
+	served  uint64 // rows of steps. Not counted in the root
+	// virtual is how many rows each child with prompts would have been served by now, had all such shared alike (the virtual
+	// time of fair queueing). A child without prompts that was served less begins its next prompt there. So idle time earns no
+	// credit, and newcomers do not pass a waiting prompt for ever.
 	virtual float64
 }
 
-// serve counts rows of a connection's sequence, for the connection, its name and its user. It runs for each row.
+// serve counts rows of a connection's sequence in its shares, and advances the virtual times of their parents. It runs for
+// each row.
 func (a *share) serve(rows int) {
 	for ; a.parent != nil; a = a.parent {
-		a.served += uint64(rows)
-		a.parent.virtual += float64(rows) / float64(len(a.parent.children))
+		if a.served += uint64(rows); a.prompts > 0 {
+			a.parent.virtual += float64(rows) / float64(a.parent.asking)
+		}
 	}
 }
 
@@ -58,18 +61,39 @@ func (s *Scheduler) enqueue(q *Sequence) {
 	q.share.waiting = append(q.share.waiting, q)
 	q.share.members++
 	for a := q.share; a != nil; a = a.parent {
+		a.queued++
+	}
+	if !q.Sampling.Masked || q.allowed {
+		q.beginPrompt()
+	}
+}
+
+// beginPrompt counts q's prompt in its shares, once. One that waits for a mask is counted from the mask on: the time before
+// earns no credit.
+func (q *Sequence) beginPrompt() {
+	if q.asks || q.share == nil || q.promptLeft() == 0 {
+		return
+	}
+	q.asks = true
+	for a := q.share; a != nil; a = a.parent {
 		if a.parent != nil && a.prompts == 0 {
 			a.served = max(a.served, uint64(a.parent.virtual))
+			a.parent.asking++
 		}
-		a.queued++
 		a.prompts++
 	}
 }
 
-// endPrompt notes that no token of q's prompt is left to compute.
+// endPrompt notes that no token of q's prompt is left to compute, or that q leaves.
 func (q *Sequence) endPrompt() {
+	if !q.asks {
+		return
+	}
+	q.asks = false
 	for a := q.share; a != nil; a = a.parent {
-		a.prompts--
+		if a.prompts--; a.parent != nil && a.prompts == 0 {
+			a.parent.asking--
+		}
 	}
 }
 
@@ -100,8 +124,7 @@ func (s *Scheduler) blankShare() *share {
 	return c
 }
 
-// leastServed returns the smallest served of the children; 0 without children. New children start there, so idle
-// time earns no credit.
+// leastServed returns the smallest served of the children; 0 without children. No new child starts below it.
 func (a *share) leastServed() (rows uint64) {
 	for i, c := range a.children {
 		if i == 0 || c.served < rows {
@@ -121,9 +144,7 @@ func (s *Scheduler) dequeue(q *Sequence) {
 
 // leaveShare removes q from its share, and removes shares that became empty from the tree.
 func (s *Scheduler) leaveShare(q *Sequence) {
-	if q.promptLeft() > 0 {
-		q.endPrompt()
-	}
+	q.endPrompt()
 	a := q.share
 	q.share = nil
 	a.members--

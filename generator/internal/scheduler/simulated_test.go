@@ -54,6 +54,9 @@ func (m *simulation) drain() {
 	if m.s.pages.Free() != m.s.Pages || st.HostSequence != 0 || !m.s.pages.MayReserve(st.HostPages) {
 		m.fault("%d of %d pages are free at the end, %+v", m.s.pages.Free(), m.s.Pages, st)
 	}
+	if r := &m.s.root; r.prompts != 0 || r.asking != 0 || !(r.virtual < 1e12) {
+		m.fault("%d prompts of %d users are left at the end, at the virtual time %v", r.prompts, r.asking, r.virtual)
+	}
 }
 
 // randomLoad runs random sequences, cancels and drops in a random scheduler.
