@@ -224,7 +224,7 @@ func (a *arriving) arrive(ctx context.Context, rate float64, end time.Time) (Sum
 	ctx, cancel := context.WithDeadline(ctx, end.Add(a.Drain))
 	defer cancel()
 	ttft, failed := NewRecorder(), 0
-	random := rand.New(rand.NewPCG(a.Seed, 4)) // not that of work: how often streams draw from it depends on the target
+	random := rand.New(rand.NewPCG(a.Seed, 4)) // apart from work's, from which streams draw as often as the target lets them
 	var mu sync.Mutex
 	var requests sync.WaitGroup
 	for due := time.Now(); ; {

@@ -412,7 +412,7 @@ func TestSameModel(t *testing.T) {
 		{func(c *model.Config) { c.Further = 1 }, ""},
 		{func(c *model.Config) { c.Interleaved = false }, "Interleaved"},
 		{func(c *model.Config) { c.RoPE.Attention *= 1 + 0x1p-23 }, ""}, // the last bit
-		{func(c *model.Config) { c.RoPE.Attention = 1.01 }, "RoPE"},
+		{func(c *model.Config) { c.RoPE.Attention *= 1 + 1e-5 }, "RoPE"},
 		{func(c *model.Config) { c.Latent = &model.Latent{Rank: 3} }, "Latent"},
 	} {
 		want := read
@@ -428,8 +428,8 @@ func TestSameModel(t *testing.T) {
 }
 
 // llama.cpp reads attn_kv_b where the keys of split matrices are absent, and experts from the first layer on that is not
-// dense; Gemma's windows have defaults of their own; and the attention factor of yarn is its own times attn_factor, where
-// Mistral 3 has a multiplier of its logarithm.
+// dense. Gemma's windows have defaults of their own. llama.cpp multiplies yarn's own attention factor by attn_factor; for
+// Mistral 3 it reads the multiplier of the logarithm instead.
 func TestPairsForLlamaCpp(t *testing.T) {
 	value := func(c model.Config, key string) any {
 		for _, p := range ggufmake.Pairs(c) {
@@ -466,5 +466,8 @@ func TestPairsForLlamaCpp(t *testing.T) {
 		if got := value(x.config, x.key); got != x.want {
 			t.Errorf("%s of %s: %v, wants %v", x.key, x.config.Name, got, x.want)
 		}
+	}
+	if got := ggufmake.Architecture(model.Config{Name: "granitemoehybrid"}); got != "granite" {
+		t.Errorf("Granite 4 is %s", got)
 	}
 }

@@ -106,7 +106,7 @@ type Engine struct {
 	model *model.Model
 	eos   map[int32]bool
 
-	suppressed []uint32 // a mask with the bits of tokens that are never drawn; nil: there are none
+	suppressed []uint32 // a bit for each token that is never drawn; nil: there are none
 
 	coming coming // requests on their way
 

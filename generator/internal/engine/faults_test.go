@@ -75,7 +75,7 @@ func newPlays(t *testing.T) *plays {
 		for j := range q.Tokens {
 			q.Tokens[j] = int32(r.IntN(16))
 		}
-		q.Tokens[0] = int32(i) // else the first two may share so many pages that the pool holds both
+		q.Tokens[0] = int32(i) // different, else the first two may share pages and both fit the pool
 		requests = append(requests, q)
 	}
 	bare := ask(t, r, 4, 6, 8).requests

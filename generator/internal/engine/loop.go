@@ -278,7 +278,7 @@ func (e *Engine) completeOldest() (stepInFlight, error) {
 		return step, err
 	}
 	step.took = e.noteStep(step, time.Now())
-	if len(step.batch.Served) > 0 { // a heartbeat's step, and one that rereads, is no step of the requests
+	if len(step.batch.Served) > 0 { // steps of heartbeats and rereads serve no request
 		e.coming.stepEnded()
 	}
 	copy(e.inFlight, e.inFlight[1:])

@@ -35,7 +35,7 @@ type Sampling struct {
 
 	PresencePenalty  float32 // 0 is off
 	FrequencyPenalty float32 // 0 is off
-	Biases           []Bias  // at most kernels.MaxBiases with the model's suppressed tokens, none twice
+	Biases           []Bias  // no token twice; with the model's suppressed tokens at most kernels.MaxBiases
 }
 
 // Bias is added to the logit of a token.

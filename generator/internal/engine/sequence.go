@@ -68,7 +68,7 @@ func (e *Engine) newSequence(r *Request) *sequence {
 	return s
 }
 
-// biases returns a request's biases, and those that keep the model's suppressed tokens from being drawn.
+// biases returns a request's biases, with −∞ for each token that the model suppresses.
 func (e *Engine) biases(own []Bias) []Bias {
 	suppressed := e.model.Config.Suppressed
 	if len(suppressed) == 0 {

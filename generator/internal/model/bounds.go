@@ -22,7 +22,7 @@ const (
 
 	minResidual = 1e-3 // of what multiplies the results of layers
 
-	// MaxSuppressed is the most tokens that a model may suppress: they leave room for a request's biases.
+	// MaxSuppressed bounds the tokens that a model suppresses: each takes the place of one bias of a request.
 	MaxSuppressed = 256
 
 	minFraction                = 1e-3        // of a head that RoPE rotates

@@ -86,8 +86,8 @@ type Config struct {
 	Interleaved bool
 	Windows     []int   // by layer, as Window returns it; nil: no layer has a window
 	EOS         []int32 // end-of-sequence tokens
-	// Suppressed tokens are never drawn, at most MaxSuppressed: those of generation_config.json's suppress_tokens, in
-	// ascending order. Models that read pictures and sounds have some.
+	// Suppressed tokens are never drawn: suppress_tokens of generation_config.json, ascending, ids below Vocab, at most
+	// MaxSuppressed.
 	Suppressed []int32 `json:",omitempty"`
 	// Quantisation is that of the checkpoint's matrices. GGUF says it with each tensor instead.
 	Quantisation Quantisation

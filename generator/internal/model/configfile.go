@@ -65,8 +65,8 @@ func (t *tokenIDs) UnmarshalJSON(b []byte) error {
 }
 
 // ParseConfig reads config.json and generation_config.json; the latter may be nil. The
-// end-of-sequence tokens of generation_config.json replace those of config.json, and it
-// alone has tokens that are suppressed. The error
+// end-of-sequence tokens of generation_config.json replace those of config.json;
+// suppressed tokens are in generation_config.json alone. The error
 // wraps ErrUnsupported if the file asks for something that the forward pass does not
 // compute; other errors are malformed JSON and values out of bounds.
 func ParseConfig(config, generation []byte) (Config, error) {

@@ -1,6 +1,7 @@
 package model_test
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -116,6 +117,19 @@ func TestGranite4AsGranite3(t *testing.T) {
 	plain, split := model.Plain(c, w)
 	if got, want := run(t, plain, split, tokens), run(t, c, w, tokens); !reflect.DeepEqual(got, want) {
 		t.Error("the logits differ")
+	}
+	const fused = "model.layers.0.shared_mlp.input_linear.weight"
+	own, err := w.Tensor(fused)
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes, rows := own, own
+	codes.Conversion, rows.Shape = &weights.Conversion{}, []int{own.Shape[0] - 2, own.Shape[1]}
+	for other, want := range map[*weights.Tensor]error{&own: nil, &codes: model.ErrUnsupported, &rows: model.ErrTensor} {
+		plain, split := model.Plain(c, changed{w, map[string]weights.Tensor{fused: *other}})
+		if err := plain.CheckTensors(split); !errors.Is(err, want) {
+			t.Errorf("with gates of %v: %v, wants %v", other.Shape, err, want)
+		}
 	}
 	raw, err := os.ReadFile("testdata/granite-4/config.json")
 	if err != nil {

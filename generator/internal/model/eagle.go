@@ -227,7 +227,7 @@ func (f *eagleFile) config(c Config) (Config, error) {
 		}
 	}
 	e.Layers = inputsOf(f.LayerIDs)
-	c.Eagle, c.EOS, c.Suppressed, c.TiedHead = e, nil, nil, false
+	c.Eagle, c.EOS, c.TiedHead = e, nil, false
 	return c, nil
 }
 

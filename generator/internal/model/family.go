@@ -18,7 +18,7 @@ type family struct {
 	// defaults are the values of fields that config.json omits. Only those are set that
 	// differ from Llama's.
 	defaults configFile
-	rope     *ropes                              // RoPE's parameters where config.json has none; nil: it is Llama 2's
+	rope     *ropes                              // RoPE's parameters if config.json has none; nil: Llama 2's
 	windows  func(f *configFile, layer int) bool // reports whether a layer has the sliding window; nil: none has
 	noRoPE   func(f *configFile, layer int) bool // reports whether a layer has no RoPE; nil: all have
 	// own returns the fields of config.json that the family has and Llama has not, with their defaults; nil: none.
@@ -139,7 +139,7 @@ func (f *configFile) supportedLayers(fam family) error {
 // headless reports whether the checkpoint was saved without a head, as models for embeddings are.
 func (f *configFile) headless(fam family) bool {
 	name := "Model"
-	if strings.HasSuffix(f.ModelType, "_text") { // a part of a model that reads pictures, too
+	if strings.HasSuffix(f.ModelType, "_text") { // the text part of a model that also reads pictures
 		name = "TextModel"
 	}
 	return slices.Contains(f.Architectures, strings.Replace(fam.architecture, "ForCausalLM", name, 1))

@@ -80,8 +80,8 @@ func (g *graniteDenseFields) set(f *configFile, c *Config) error {
 	return g.graniteFields.set(f, c)
 }
 
-// Plain returns a Granite 4 model without Mamba layers and experts as one of Granite 3, as GGUF has it: gates and up
-// projections are matrices of their own. Other models come back as they are.
+// Plain returns a model of Granite 4 as one of Granite 3, the form that GGUF has: gate and up projections are separate
+// matrices. Other models come back unchanged.
 func Plain(c Config, from Tensors) (Config, Tensors) {
 	if c.Name != "granitemoehybrid" {
 		return c, from
@@ -115,12 +115,16 @@ func (s splitGates) Names() (all []string) {
 	return all
 }
 
-// Tensor returns a tensor or a half of one. One of another shape comes whole, and its reader refuses it.
+// Tensor returns a tensor by Granite 3's name; a gate or an up projection is half of a fused one. One of another shape comes
+// whole, and CheckTensors refuses it. The error is ErrUnsupported for quantised ones.
 func (s splitGates) Tensor(name string) (weights.Tensor, error) {
 	for i, own := range []string{gateProj, upProj} {
 		if layer, ok := strings.CutSuffix(name, own); ok {
 			t, err := s.Tensors.Tensor(layer + s.published[gateUpProj])
-			if err == nil && len(t.Shape) == 2 && t.Shape[0] == 2*s.inner && t.Conversion == nil {
+			if err == nil && t.Conversion != nil {
+				return t, fmt.Errorf("%w: %s is quantised: convert the checkpoint in bfloat16", ErrUnsupported, t.Name)
+			}
+			if err == nil && len(t.Shape) == 2 && t.Shape[0] == 2*s.inner {
 				n := len(t.Data) / 2
 				t.Name, t.Shape, t.Data = name, []int{s.inner, t.Shape[1]}, t.Data[i*n:][:n]
 			}

@@ -96,7 +96,8 @@ func refuseUnknown(place string, fields map[string]json.RawMessage,
 	return nil
 }
 
-// isCausal is the field of models for embeddings in which a token may see those after it. Absent it is true.
+// isCausal is a field of models for embeddings. False: tokens also see those after them, which the pass does not compute.
+// Absent it is true.
 const isCausal = "is_causal"
 
 // inertParameter lists no field: each parameter of RoPE changes the pass.

@@ -214,7 +214,7 @@ func (q quantisedTensors) addParts(c Config) {
 	wanted := map[string]bool{}
 	for _, s := range c.publishedTensors() {
 		wanted[s.Name] = true
-		if layer, ok := strings.CutSuffix(s.Name, "."+oProj); ok { // its keys and values may have scales beside floats, too
+		if layer, ok := strings.CutSuffix(s.Name, "."+oProj); ok { // keys and values may have scales although the matrices are floats
 			for _, part := range cacheParts {
 				q.parts[layer+".self_attn"+part] = true
 			}

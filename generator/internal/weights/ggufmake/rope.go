@@ -24,7 +24,7 @@ func scaling(c model.Config) (pairs []Pair) {
 			pairs = append(pairs, Pair{"rope.scaling.attn_factor", s.Attention})
 		} else if own := 1 + 0.1*math.Log(max(s.Factor, 1)); Architecture(c) == "mistral3" && s.Attention == 1 {
 			pairs = append(pairs, Pair{"rope.scaling.yarn_log_multiplier", float32(1)})
-		} else if s.Attention != float32(own) { // others read no multiplier of the logarithm, but multiply by attn_factor
+		} else if s.Attention != float32(own) { // other architectures: llama.cpp multiplies yarn's own factor by attn_factor
 			pairs = append(pairs, Pair{"rope.scaling.attn_factor", float32(float64(s.Attention) / own)})
 		}
 	case model.LongRoPE:
