@@ -14,7 +14,7 @@ var (
 	ErrBusy     = errors.New("engine: the queue is full")
 	ErrDraining = errors.New("engine: draining")
 	ErrTooLong  = errors.New("engine: prompt does not fit the context")
-	// ErrTooManyBiases refuses a request whose biases and the model's suppressed tokens are more than a sequence may have.
+	// ErrTooManyBiases refuses a request with more biases than a sequence may have. The model's suppressed tokens count.
 	ErrTooManyBiases = errors.New("engine: too many biases")
 	// ErrOtherModel refuses a request for tokens from a model for embeddings, and the reverse.
 	ErrOtherModel = errors.New("engine: the model does not answer such a request")

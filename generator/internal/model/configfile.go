@@ -30,6 +30,7 @@ type configFile struct {
 	Tied          bool     `json:"tie_word_embeddings"`
 	Act           string   `json:"hidden_act"`
 	AttentionBias bool     `json:"attention_bias"`
+	Causal        *bool    `json:"is_causal"` // false: tokens see those after them, too; nil: they do not
 	MLPBias       bool     `json:"mlp_bias"`
 	PretrainingTP int      `json:"pretraining_tp"`
 	EOS           tokenIDs `json:"eos_token_id"`

@@ -96,6 +96,7 @@ func (f *configFile) supported(fam family) error {
 		{"hidden_act", f.Act, f.Act != fam.act()},
 		{"attention_bias", f.AttentionBias, f.AttentionBias && !fam.mayBias},
 		{"mlp_bias", f.MLPBias, f.MLPBias},
+		{"is_causal", false, f.Causal != nil && !*f.Causal},
 		{"pretraining_tp", f.PretrainingTP, f.PretrainingTP != 1 && f.ModelType != "smollm3"},
 		{"partial_rotary_factor", f.Fraction, f.Fraction != 1 && !fam.partial},
 		{"rope_parameters", f.RoPE, f.RoPE.unsupported(fam)},

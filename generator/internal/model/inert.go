@@ -27,7 +27,7 @@ var inert = map[string]string{
 	"output_attentions": anyValue, "output_hidden_states": anyValue, "return_dict": anyValue,
 	"use_return_dict": anyValue, "use_cache": anyValue, "keys_to_ignore_at_inference": anyValue,
 	"chunk_size_feed_forward": anyValue, "torchscript": anyValue, "tf_legacy_loss": anyValue,
-	isCausal: "true", "use_bfloat16": anyValue, "dtype": anyValue, "torch_dtype": anyValue, "attn_implementation": anyValue,
+	"use_bfloat16": anyValue, "dtype": anyValue, "torch_dtype": anyValue, "attn_implementation": anyValue,
 	"xla_device": anyValue,
 
 	// PretrainedConfig: another model than a decoder alone.
@@ -87,7 +87,7 @@ func refuseUnknown(place string, fields map[string]json.RawMessage,
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		value := string(fields[name])
-		off := strings.HasPrefix(name, "_") || value == "null" || value == "false" && name != isCausal
+		off := strings.HasPrefix(name, "_") || value == "null" || value == "false"
 		if read[name] || off || harmless(name, fields[name]) {
 			continue
 		}
@@ -95,10 +95,6 @@ func refuseUnknown(place string, fields map[string]json.RawMessage,
 	}
 	return nil
 }
-
-// isCausal is a field of models for embeddings. False: tokens also see those after them, which the pass does not compute.
-// Absent it is true.
-const isCausal = "is_causal"
 
 // inertParameter lists no field: each parameter of RoPE changes the pass.
 func inertParameter(string, json.RawMessage) bool { return false }

@@ -214,9 +214,9 @@ func (q quantisedTensors) addParts(c Config) {
 	wanted := map[string]bool{}
 	for _, s := range c.publishedTensors() {
 		wanted[s.Name] = true
-		if layer, ok := strings.CutSuffix(s.Name, "."+oProj); ok { // keys and values may have scales although the matrices are floats
+		if attention, ok := strings.CutSuffix(s.Name, ".o_proj"+partWeight); ok { // also of floats
 			for _, part := range cacheParts {
-				q.parts[layer+".self_attn"+part] = true
+				q.parts[attention+part] = true
 			}
 		}
 	}

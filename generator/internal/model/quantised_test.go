@@ -393,7 +393,8 @@ func TestQuantisedCheckpointsEqualTheirValues(t *testing.T) {
 	}
 }
 
-// Scales of keys and values are left out beside an attention whose matrices are floats, too, and nowhere else.
+// A checkpoint may have scales of keys and values, also for an attention whose matrices are floats. They are left out. Such
+// scales elsewhere are refused.
 func TestScalesOfKeysAndValues(t *testing.T) {
 	const attention = "model.layers.0.self_attn"
 	r := rand.New(rand.NewPCG(24, 7))

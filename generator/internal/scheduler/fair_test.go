@@ -200,8 +200,8 @@ func TestTheSecondPromptDoesNotHoldUpTheFirst(t *testing.T) {
 }
 
 // A long prompt ends though short ones come without end, each by a connection, a name or a user of its own, and some by the
-// long one's. Beside up to 16 others, which wait or run, as many of their tokens are computed meanwhile as 16 times
-// its own. That holds however long others drew tokens, or had prompts, before.
+// long one's. Up to 16 others wait or run at a time, and at most 16 times its tokens are computed of theirs. That holds however
+// long others drew tokens, or had prompts, before.
 func TestShortPromptsWithoutEndPassALongOne(t *testing.T) {
 	for name, own := range map[string]func(q *Sequence, n uint64){
 		"connections": func(q *Sequence, n uint64) { q.Connection = n },
@@ -217,35 +217,28 @@ func TestShortPromptsWithoutEndPassALongOne(t *testing.T) {
 				}
 				return done
 			}
-			drawing := &Sequence{Prompt: prompt(1), MaxTokens: 4000}
-			own(drawing, 1)
-			ahead := func() {
-				q := &Sequence{Prompt: prompt(256), MaxTokens: 1}
-				own(q, 2)
+			add := func(party uint64, tokens, drawn int) *Sequence {
+				q := &Sequence{Prompt: prompt(tokens), MaxTokens: drawn}
+				own(q, party)
 				s.addAll(t, q)
+				return q
 			}
-			s.addAll(t, drawing)
-			ahead()
-			ahead()
+			add(1, 1, 4000)
+			add(2, 256, 1)
+			add(2, 256, 1)
 			for range before {
 				for range step() {
-					ahead()
+					add(2, 256, 1)
 				}
 			}
-			long := &Sequence{Prompt: prompt(2000), MaxTokens: 1}
-			own(long, 2)
-			s.addAll(t, long)
+			long := add(2, 2000, 1)
 			for steps := 0; long.sampled == 0; steps++ {
 				if steps%200 == 0 {
-					q := &Sequence{Prompt: prompt(16), MaxTokens: 1}
-					own(q, 2)
-					s.addAll(t, q)
+					add(2, 16, 1)
 				}
 				for s.root.queued < 8 {
-					q := &Sequence{Prompt: prompt(16), MaxTokens: 1}
 					others++
-					own(q, others)
-					s.addAll(t, q)
+					add(others, 16, 1)
 				}
 				step()
 				if others > 16*(2000+2*256+5*16)/16 {

@@ -440,7 +440,7 @@ func TestPromptsAreNotLateByTheirOwnLength(t *testing.T) {
 	}
 }
 
-// A prompt whose mask does not come does not prolong its burst, and does not count as late.
+// A prompt that waits for its mask neither prolongs its burst nor counts as late.
 func TestAPromptWithoutItsMaskIsInNoBurst(t *testing.T) {
 	for name, together := range map[string]int{"burst": 5, "none": 3} {
 		c := newClocked(t, measured, milli(20))

@@ -23,7 +23,7 @@ type share struct {
 
 	// Of this share and those below it.
 	queued  int    // sequences that wait
-	prompts int    // sequences whose prompts are not computed to the end, but those that wait for a mask
+	prompts int    // sequences with prompt tokens left, without those that wait for their first mask
 	asking  int    // children that have some
 	running int    // sequences that run
 	slots   int    // slots held, those of leaving sequences included

@@ -17,14 +17,15 @@ func scaling(c model.Config) (pairs []Pair) {
 		pairs = []Pair{{"rope.scaling.type", "yarn"}, {"rope.scaling.factor", float32(s.Factor)},
 			{"rope.scaling.original_context_length", uint32(s.Original)},
 			{"rope.scaling.yarn_beta_fast", float32(s.BetaFast)}, {"rope.scaling.yarn_beta_slow", float32(s.BetaSlow)}}
-		if c.Latent != nil { // scores are multiplied by the square of 1 + it·ln(factor)
+		switch own := 1 + 0.1*math.Log(max(s.Factor, 1)); {
+		case c.Latent != nil: // scores are multiplied by the square of 1 + it·ln(factor)
 			scale := math.Sqrt(float64(c.AttentionScale) * math.Sqrt(float64(c.HeadDim)))
 			pairs = append(pairs, Pair{"rope.scaling.yarn_log_multiplier", float32((scale - 1) / math.Log(s.Factor))})
-		} else if c.Name == "olmo3" {
+		case c.Name == "olmo3":
 			pairs = append(pairs, Pair{"rope.scaling.attn_factor", s.Attention})
-		} else if own := 1 + 0.1*math.Log(max(s.Factor, 1)); Architecture(c) == "mistral3" && s.Attention == 1 {
+		case Architecture(c) == "mistral3" && s.Attention == 1:
 			pairs = append(pairs, Pair{"rope.scaling.yarn_log_multiplier", float32(1)})
-		} else if s.Attention != float32(own) { // other architectures: llama.cpp multiplies yarn's own factor by attn_factor
+		case s.Attention != float32(own): // other architectures: llama.cpp multiplies yarn's own factor by attn_factor
 			pairs = append(pairs, Pair{"rope.scaling.attn_factor", float32(float64(s.Attention) / own)})
 		}
 	case model.LongRoPE:
