@@ -59,7 +59,7 @@ func (e *Engine) start() error {
 	o := e.opts
 	e.sched, err = scheduler.New(scheduler.Options{MaxBatch: o.MaxBatch, Reserve: o.Reserve, MaxQueue: o.maxQueued(),
 		Chunk: o.Chunk, LongChunk: o.LongChunk, Gap: o.Gap, Context: o.Context, PageTokens: o.PageTokens, Pages: o.Pages,
-		ReservePages: o.ReservePages, MixedRows: o.mixedTable(),
+		ReservePages: o.ReservePages, MixedRows: o.mixedTable(), Coming: e.coming.more,
 		RestoreWords: e.memory.RestoreWords(), FirstStep: e.next, InFlight: depth, MaxVerify: o.verifyRows(),
 		PlanDrafts: e.draftPlanner()})
 	if err == nil {

@@ -18,8 +18,9 @@ import "iter"
 //
 // In a burst as many sequences wait for their first token as for their next one. Decode steps between would be nearly
 // empty, and hold all of them up. So the sequences of a burst wait longer for their second tokens: several whole chunks
-// come in a row. It ends with the prompts that were there when it began. A name of a user takes part with prompts of
-// its own, so nobody else's tokens wait longer.
+// come in a row. It ends with the prompts that came before its first step ended. A name of a user takes part with prompts
+// of its own, so nobody else's tokens wait longer. While more short prompts are on their way, the first step has half a
+// chunk: all that miss it wait for its end, and half a chunk takes little longer than a single prompt.
 //
 // A prompt that is alone, while nobody else runs or waits, has longer steps, which take less time a token. What is left at
 // its end, if it is more than a chunk and less than a long step, is one step too. Whoever comes meanwhile waits for the step
@@ -45,12 +46,13 @@ const (
 
 // demand is what sequences wait for.
 type demand struct {
-	prompts int // ready for prefill
-	tokens  int // of these prompts that are not computed
-	decodes int // ready for decode
-	masked  int // of decodes
-	next    int // wait for a token after their first, ready or not
-	burst   int // of the burst, that wait for their first token
+	prompts int  // ready for prefill
+	tokens  int  // of these prompts that are not computed
+	decodes int  // ready for decode
+	masked  int  // of decodes
+	next    int  // wait for a token after their first, ready or not
+	burst   int  // of the burst, that wait for their first token
+	coming  bool // more of a burst may be on their way
 	// position is that of the first row of the next prefill step.
 	position int
 	// besideMixed is the time that a prefill step may take before each mixed one, in nanoseconds; 0: there is no such step.
@@ -90,6 +92,7 @@ func (s *Scheduler) demand() (d demand) {
 	}
 	if s.Gap > 0 && d.prompts > 0 {
 		d.position = s.nextPrompt().prefilled
+		d.coming = s.Coming != nil && s.Coming()
 		s.follow(d)
 		if s.mixes(d) && !s.burst {
 			d.besideMixed = s.besideMixed(d)
@@ -133,8 +136,8 @@ func (s *Scheduler) late(row, step float64) bool {
 	return false
 }
 
-// follow begins or ends a burst. One goes on while each name whose sequences wait for their next tokens has prompts of
-// the burst, too.
+// follow begins or ends a burst, or takes in the prompts that have come. One goes on while each name whose sequences wait
+// for their next tokens has prompts of the burst, too.
 func (s *Scheduler) follow(d demand) {
 	goesOn, begins := d.burst > 0, d.prompts >= LeastBurst
 	for _, q := range s.running {
@@ -144,7 +147,7 @@ func (s *Scheduler) follow(d demand) {
 		}
 	}
 	s.burst = goesOn || begins
-	if !goesOn {
+	if !goesOn || d.coming {
 		for _, q := range s.running {
 			q.burst = s.burst && q.state == prefilling
 		}
@@ -190,13 +193,15 @@ func (s *Scheduler) beforeNext(rows int, d demand) int { return rows*d.position 
 
 // chunk returns how many rows the next prefill step may have. If others wait for their next tokens, it is the most
 // that the budget has room for. What is left of the prompts is then divided evenly among steps, so that no small one
-// remains, unless the step is long.
+// remains, unless the step is long, or a burst's first tokens are expected sooner without.
 func (s *Scheduler) chunk(d demand) int {
 	switch {
 	case s.alone(d):
 		return s.longChunk(d)
 	case s.Gap == 0:
 		return s.Chunk
+	case s.beginsBurst(d):
+		return min(s.Chunk, grain*grains(s.Chunk/2))
 	case d.next == 0:
 		return s.burstChunk(d, aloneGaps*float64(s.Gap))
 	}
@@ -206,7 +211,18 @@ func (s *Scheduler) chunk(d demand) int {
 			return long
 		}
 	}
-	return evenly(d.tokens, fitting(rows, budget, func(rows int) float64 { return s.promptCost(rows, d) }))
+	rows = fitting(rows, budget, func(rows int) float64 { return s.promptCost(rows, d) })
+	even := evenly(d.tokens, rows)
+	if s.burst && s.firstTokens(rows, d) < s.firstTokens(even, d) {
+		return rows // times have stairs: 336 rows of 7B take as long as 416
+	}
+	return even
+}
+
+// beginsBurst reports whether the next step is the first one of a burst of prompts of which half a chunk holds several, and
+// more of them may be on their way.
+func (s *Scheduler) beginsBurst(d demand) bool {
+	return d.coming && s.burst && s.number == s.completed && 4*d.tokens <= s.Chunk*d.prompts
 }
 
 // mixedChunk returns how many prompt rows a mixed step of n sequences may have, most at most, divided as in chunk.

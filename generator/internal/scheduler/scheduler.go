@@ -54,6 +54,9 @@ type Options struct {
 	// MixedRows returns the generated rows, padding included, of a mixed step with the next tokens of n sequences, and the
 	// most prompt rows beside them; 0: there is none. n is 1 to the number of slots. nil: there are no mixed steps.
 	MixedRows func(n int) (rows, most int)
+	// Coming reports whether more prompts of a burst may be on their way, which end when the first step of it has ended;
+	// nil: never. It counts with a Gap alone.
+	Coming func() bool
 	// FirstStep is the number of the first step.
 	FirstStep uint64
 	// InFlight is how many steps may be formed before the first of them has completed.
