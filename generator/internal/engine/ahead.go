@@ -15,20 +15,20 @@ func (e *Engine) ahead() int {
 	return depth
 }
 
-// noteStep notes when a step completed, and returns how long it ran.
-func (e *Engine) noteStep(step stepInFlight, now time.Time) time.Duration {
-	took := now.Sub(e.begun(step))
+// noteStep notes when a step ended, and returns how long it ran.
+func (e *Engine) noteStep(step stepInFlight, end time.Time) time.Duration {
+	took := end.Sub(e.begun(step))
 	if b := step.batch; !b.Prefill && len(b.Served) > 0 {
 		e.pace = took
 	}
-	e.resumed, e.idle = now, 0
+	e.ended, e.resumed, e.idle = end, time.Now(), 0
 	return took
 }
 
 // begun returns when a step began: when it was enqueued, or when the step before it ended.
 func (e *Engine) begun(step stepInFlight) time.Time {
-	if e.resumed.After(step.enqueued) {
-		return e.resumed
+	if e.ended.After(step.enqueued) {
+		return e.ended
 	}
 	return step.enqueued
 }

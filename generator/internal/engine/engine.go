@@ -146,6 +146,9 @@ type Engine struct {
 	overslept oversleeping        // of the engine's thread
 	over      uint64              // number of a step in flight that has ended earlier than expected
 	next      uint64              // number of the next step
+	seen      time.Time           // when a step in flight was last seen to run
+	ended     time.Time           // the end of the last step
+	guessed   bool                // that end is a guess
 	resumed   time.Time           // the end of the last wait for a step; zero while none is in flight
 	worked    time.Duration       // between waits for steps, so far, idle excepted
 	idle      time.Duration       // since resumed, waiting to form the next step

@@ -17,6 +17,8 @@ const (
 	// lookAfter is how long the engine waits before it looks if the step has ended already. That takes a call of the
 	// driver, of about a microsecond.
 	lookAfter = 200 * time.Microsecond
+	// noticedLate is how long after a step was last seen to run its end is too vague to count.
+	noticedLate = time.Millisecond
 )
 
 // oversleeping is how late the machine wakes the engine's thread at most: on a virtual one that may be milliseconds, now
@@ -98,5 +100,37 @@ func (e *Engine) look() {
 	number := e.inFlight[0].batch.Step.Number
 	if done, err := e.events[number%depth].Done(); done || err != nil {
 		e.over = number // completeOldest has the error
+	} else {
+		e.seen = time.Now()
 	}
+}
+
+// awaitEnd waits for the end of the oldest step, and returns when that was. If the machine ran the engine's thread late,
+// the step has ended some time ago: it counts as ended when it was expected to. Otherwise it would seem to have taken
+// longer, and the next one, which began meanwhile, much less time than it takes: that would be expected of later steps.
+// Of two steps in a row one is never guessed, so that times are learned where the thread is always late.
+func (e *Engine) awaitEnd(step stepInFlight) (time.Time, error) {
+	event := e.events[step.batch.Step.Number%depth]
+	takes := e.sched.Expected(step.batch)
+	if takes == 0 || e.guessed {
+		e.guessed = false
+		err := event.Synchronize()
+		return time.Now(), err
+	}
+	if done, err := event.Done(); err != nil || !done {
+		if err == nil {
+			err = event.Synchronize()
+		}
+		return time.Now(), err
+	}
+	now, begun := time.Now(), e.begun(step)
+	running := begun
+	if e.seen.After(running) {
+		running = e.seen
+	}
+	if now.Sub(running) <= noticedLate {
+		return now, nil
+	}
+	e.guessed = true
+	return begun.Add(min(max(takes, running.Sub(begun)), now.Sub(begun))), nil
 }

@@ -148,6 +148,51 @@ func TestAWrongExpectationEndsSoon(t *testing.T) {
 	}
 }
 
+// A step whose end the engine's thread notices late counts as ended when it was expected to, or when it was last seen to
+// run if that was later; but not two in a row, and only if the time between is long.
+func TestAnEndThatIsNoticedLate(t *testing.T) {
+	const takes, late = 5 * time.Millisecond, 40 * time.Millisecond
+	for name, c := range map[string]struct {
+		change func(b *testEngine)
+		guess  time.Duration // 0: none
+	}{
+		"late":            {func(*testEngine) {}, takes},
+		"seen to run":     {func(b *testEngine) { b.seen = b.begun(b.inFlight[0]).Add(late / 2) }, late / 2},
+		"seen just now":   {func(b *testEngine) { b.seen = time.Now() }, 0},
+		"after another":   {func(b *testEngine) { b.guessed = true }, 0},
+		"not long before": {func(b *testEngine) { b.inFlight[0].enqueued = time.Now() }, 0},
+	} {
+		b := withGap(t, time.Second)
+		b.expect(takes)
+		b.decoding()
+		if len(b.inFlight) != 1 {
+			t.Fatalf("%d steps are in flight", len(b.inFlight))
+		}
+		eventually(t, func() bool {
+			done, err := b.events[b.inFlight[0].batch.Step.Number%depth].Done()
+			return done && err == nil
+		})
+		time.Sleep(late)
+		c.change(b)
+		begun := b.begun(b.inFlight[0])
+		step, err := b.completeOldest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		actual := time.Since(begun)
+		if want := c.guess; want > 0 && step.took != want || want == 0 && (step.took < actual/2 || b.guessed) {
+			t.Errorf("%s: the step took %v and ended before %v were over, wants %v", name, step.took, actual, want)
+		}
+		if next := (stepInFlight{enqueued: step.enqueued}); !b.begun(next).Equal(begun.Add(step.took)) {
+			t.Errorf("%s: the next step begins %v after this one, which took %v", name, b.begun(next).Sub(begun), step.took)
+		}
+		if err := b.handOut(step); err != nil {
+			t.Fatal(err)
+		}
+		b.runOn()
+	}
+}
+
 // runOn runs the engine's loop and ends it.
 func (b *testEngine) runOn() {
 	b.t.Helper()

@@ -16,7 +16,7 @@ import (
 type stepInFlight struct {
 	batch    *scheduler.Batch
 	plan     graphs.Plan
-	enqueued time.Time
+	enqueued time.Time     // just before: whoever is held up after it is enqueued would note it late
 	took     time.Duration // once it has completed
 }
 
@@ -230,11 +230,11 @@ func (e *Engine) enqueue(b *scheduler.Batch) error {
 	if err := e.memory.Write(&b.Step); err != nil {
 		return err
 	}
-	plan := e.pool.Acquire(e.stepKey(b))
-	if err := e.pool.Launch(e.stream, plan, b.Step.Number); err != nil {
+	step := stepInFlight{batch: b, plan: e.pool.Acquire(e.stepKey(b)), enqueued: time.Now()}
+	if err := e.pool.Launch(e.stream, step.plan, b.Step.Number); err != nil {
 		return err
 	}
-	e.inFlight = append(e.inFlight, stepInFlight{batch: b, plan: plan, enqueued: time.Now()})
+	e.inFlight = append(e.inFlight, step)
 	e.next = b.Step.Number + 1
 	return e.stream.Record(e.events[b.Step.Number%depth])
 }
@@ -274,10 +274,11 @@ func (e *Engine) completeOldest() (stepInFlight, error) {
 	if !e.resumed.IsZero() {
 		e.worked += time.Since(e.resumed) - e.idle
 	}
-	if err := e.events[step.batch.Step.Number%depth].Synchronize(); err != nil {
+	end, err := e.awaitEnd(step)
+	if err != nil {
 		return step, err
 	}
-	step.took = e.noteStep(step, time.Now())
+	step.took = e.noteStep(step, end)
 	if len(step.batch.Served) > 0 { // steps of heartbeats and rereads serve no request
 		e.coming.stepEnded()
 	}
