@@ -148,7 +148,7 @@ type Engine struct {
 	next      uint64              // number of the next step
 	seen      time.Time           // when a step in flight was last seen to run
 	ended     time.Time           // the end of the last step
-	guessed   bool                // that end is a guess
+	unsure    int                 // steps until an end may be guessed
 	resumed   time.Time           // the end of the last wait for a step; zero while none is in flight
 	worked    time.Duration       // between waits for steps, so far, idle excepted
 	idle      time.Duration       // since resumed, waiting to form the next step

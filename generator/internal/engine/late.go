@@ -17,8 +17,11 @@ const (
 	// lookAfter is how long the engine waits before it looks if the step has ended already. That takes a call of the
 	// driver, of about a microsecond.
 	lookAfter = 200 * time.Microsecond
-	// noticedLate is how long after a step was last seen to run its end is too vague to count.
+	// noticedLate is how long ago a step that has ended was last seen to run, or began, if its end is to count.
 	noticedLate = time.Millisecond
+	// unsure is how many steps end after one whose end was guessed until another may be: of either kind, where prefill
+	// and decode steps alternate, one is measured between two guesses.
+	unsure = 4
 )
 
 // oversleeping is how late the machine wakes the engine's thread at most: on a virtual one that may be milliseconds, now
@@ -42,9 +45,14 @@ func (o Options) leastLead() time.Duration {
 	return lead
 }
 
-// timeStep tells the scheduler and the policy of drafts how long a step took, before its records are read.
+// timeStep tells the scheduler and the policy of drafts how long a step took, before its records are read, if that was
+// measured.
 func (e *Engine) timeStep(step stepInFlight) {
 	e.overslept.fade(step.took)
+	if step.vague {
+		e.sched.Passed(step.took)
+		return
+	}
 	e.sched.Took(step.batch, step.took)
 	e.timeDrafts(step, step.took)
 }
@@ -106,14 +114,14 @@ func (e *Engine) look() {
 }
 
 // awaitEnd waits for the end of the oldest step, and returns when that was. If the machine ran the engine's thread late,
-// the step has ended some time ago: it counts as ended when it was expected to. Otherwise it would seem to have taken
-// longer, and the next one, which began meanwhile, much less time than it takes: that would be expected of later steps.
-// Of two steps in a row one is never guessed, so that times are learned where the thread is always late.
+// the step has ended some time ago, and counts as ended when it was expected to. That is a guess: neither its time nor
+// that of the next step, which began meanwhile, is learned. Otherwise it would seem to have taken longer, and the next one
+// much less time than it takes.
 func (e *Engine) awaitEnd(step stepInFlight) (time.Time, error) {
 	event := e.events[step.batch.Step.Number%depth]
 	takes := e.sched.Expected(step.batch)
-	if takes == 0 || e.guessed {
-		e.guessed = false
+	e.unsure = max(0, e.unsure-1)
+	if takes == 0 || e.unsure > 0 {
 		err := event.Synchronize()
 		return time.Now(), err
 	}
@@ -131,6 +139,6 @@ func (e *Engine) awaitEnd(step stepInFlight) (time.Time, error) {
 	if now.Sub(running) <= noticedLate {
 		return now, nil
 	}
-	e.guessed = true
+	e.unsure = unsure
 	return begun.Add(min(max(takes, running.Sub(begun)), now.Sub(begun))), nil
 }

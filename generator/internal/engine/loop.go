@@ -18,6 +18,7 @@ type stepInFlight struct {
 	plan     graphs.Plan
 	enqueued time.Time     // just before: whoever is held up after it is enqueued would note it late
 	took     time.Duration // once it has completed
+	vague    bool          // its end, or the end of the step before it, was guessed
 }
 
 // Run serves requests until Stop, Fail or a failure of the device. It locks its goroutine to a thread, since a
@@ -278,7 +279,7 @@ func (e *Engine) completeOldest() (stepInFlight, error) {
 	if err != nil {
 		return step, err
 	}
-	step.took = e.noteStep(step, end)
+	step.took, step.vague = e.noteStep(step, end), e.unsure >= unsure-1
 	if len(step.batch.Served) > 0 { // steps of heartbeats and rereads serve no request
 		e.coming.stepEnded()
 	}

@@ -178,8 +178,8 @@ func TestALongStepHoldsUpWhoComesForTwoGaps(t *testing.T) {
 	}
 }
 
-// Long steps make bursts at most as much slower as one of them takes, and those of short prompts have none once they were
-// tried.
+// Long steps make bursts at most as much slower as one of them takes, and bursts of short prompts have none once long
+// steps were tried.
 func TestLongStepsSlowNoBurst(t *testing.T) {
 	for _, length := range []int{16, 400, 1000} {
 		steps := 0 // long ones

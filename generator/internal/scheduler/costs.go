@@ -181,10 +181,13 @@ func before(step *kernels.Step) (n int) {
 	return n
 }
 
+// Passed notes that time passed in steps of which nothing else is to be learned.
+func (s *Scheduler) Passed(t time.Duration) { s.elapsed += float64(max(0, t)) }
+
 // Took notes how long a step took, from the end of the step before it or, if that was later, from when it was enqueued.
 // b is still valid.
 func (s *Scheduler) Took(b *Batch, t time.Duration) {
-	s.elapsed += float64(max(0, t))
+	s.Passed(t)
 	switch {
 	case s.Gap == 0 || len(b.Step.Rows) == 0 || t <= 0:
 	case b.Prefill:

@@ -18,9 +18,9 @@ import "iter"
 //
 // In a burst as many sequences wait for their first token as for their next one. Decode steps between would be nearly
 // empty, and hold all of them up. So the sequences of a burst wait longer for their second tokens: several whole chunks
-// come in a row. It ends with the prompts that came before its first step ended. A name of a user takes part with prompts
-// of its own, so nobody else's tokens wait longer. While more short prompts are on their way, the first step has half a
-// chunk: all that miss it wait for its end, and half a chunk takes little longer than a single prompt.
+// come in a row. It ends with the prompts that were there when it began, and the short ones that came before its first
+// step ended. A name of a user takes part with prompts of its own, so nobody else's tokens wait longer. While more short
+// prompts are on their way, the first step has only half a chunk, since all that miss it wait for its end.
 //
 // A prompt that is alone, while nobody else runs or waits, has longer steps, which take less time a token. What is left at
 // its end, if it is more than a chunk and less than a long step, is one step too. Whoever comes meanwhile waits for the step
@@ -46,13 +46,12 @@ const (
 
 // demand is what sequences wait for.
 type demand struct {
-	prompts int  // ready for prefill
-	tokens  int  // of these prompts that are not computed
-	decodes int  // ready for decode
-	masked  int  // of decodes
-	next    int  // wait for a token after their first, ready or not
-	burst   int  // of the burst, that wait for their first token
-	coming  bool // more of a burst may be on their way
+	prompts int // ready for prefill
+	tokens  int // of these prompts that are not computed
+	decodes int // ready for decode
+	masked  int // of decodes
+	next    int // wait for a token after their first, ready or not
+	burst   int // of the burst, that wait for their first token
 	// position is that of the first row of the next prefill step.
 	position int
 	// besideMixed is the time that a prefill step may take before each mixed one, in nanoseconds; 0: there is no such step.
@@ -92,7 +91,6 @@ func (s *Scheduler) demand() (d demand) {
 	}
 	if s.Gap > 0 && d.prompts > 0 {
 		d.position = s.nextPrompt().prefilled
-		d.coming = s.Coming != nil && s.Coming()
 		s.follow(d)
 		if s.mixes(d) && !s.burst {
 			d.besideMixed = s.besideMixed(d)
@@ -147,9 +145,15 @@ func (s *Scheduler) follow(d demand) {
 		}
 	}
 	s.burst = goesOn || begins
-	if !goesOn || d.coming {
-		for _, q := range s.running {
+	if s.burst && !goesOn {
+		s.burstFrom = s.number
+	}
+	for _, q := range s.running {
+		switch {
+		case !goesOn:
 			q.burst = s.burst && q.state == prefilling
+		case s.completed <= s.burstFrom && q.state == prefilling && 4*(len(q.Prompt)-q.prefilled) <= s.Chunk:
+			q.burst = true
 		}
 	}
 }
@@ -219,10 +223,10 @@ func (s *Scheduler) chunk(d demand) int {
 	return even
 }
 
-// beginsBurst reports whether the next step is the first one of a burst of prompts of which half a chunk holds several, and
-// more of them may be on their way.
+// beginsBurst reports whether the next step is the first one of a burst of prompts of which half a chunk holds four and
+// more, and others of them may be on their way.
 func (s *Scheduler) beginsBurst(d demand) bool {
-	return d.coming && s.burst && s.number == s.completed && 4*d.tokens <= s.Chunk*d.prompts
+	return s.burst && s.number == s.completed && 8*d.tokens <= s.Chunk*d.prompts && s.Coming != nil && s.Coming()
 }
 
 // mixedChunk returns how many prompt rows a mixed step of n sequences may have, most at most, divided as in chunk.

@@ -301,30 +301,57 @@ var stairs = machine{decodes: h200.decodes, tile: 1 << 20, attention: 1.64, prom
 	{208, 5.9}, {224, 8}, {304, 8.3}, {320, 9.7}, {416, 10.4}, {768, 18}, {1536, 37}}}
 
 // A burst whose prompts come while its first step is formed has its steps as if all had been there: the first step is
-// short, the others are full, and no decode step comes between. Where nobody says that more are coming, one does.
+// short, the others are full, and no decode step comes between. Where nobody says that more are coming, or prompts are not
+// as short, the first step is as long as others.
 func TestABurstThatIsOnItsWay(t *testing.T) {
 	for _, b := range []struct {
-		name             string
-		there            int // when the first step is formed; the others come a millisecond later
-		coming           bool
-		p50, last, least float64
-	}{{"all are there", 64, true, 16.5, 26.8, 0}, {"a third is there", 20, true, 16.5, 26.8, 0},
-		{"half are there", 32, true, 16.5, 26.8, 0}, {"half, and nobody knows", 32, false, 21, 34, 30}} {
+		name      string
+		n, length int
+		there     int // when the first step is formed; the others come a millisecond later
+		coming    bool
+		p50, last float64
+		leastP50  float64
+	}{{"all are there", 64, 16, 64, true, 16.5, 26.8, 0}, {"a third is there", 64, 16, 20, true, 16.5, 26.8, 0},
+		{"half are there", 64, 16, 32, true, 16.5, 26.8, 0}, {"half, and nobody knows", 64, 16, 32, false, 21, 26.8, 20},
+		{"longer ones", 8, 80, 8, true, 10.5, 18.5, 10}} {
 		c := newClocked(t, stairs, milli(20))
 		c.s = withLongSteps(t, milli(20), func(o *Options) {
 			o.Coming = func() bool { return b.coming && c.s.completed == c.burstBegan }
 		})
-		first := c.burstsAt(5, 64, func(i int) time.Duration {
+		first := c.burstsAt(5, b.n, func(i int) time.Duration {
 			if i < b.there {
 				return 0
 			}
 			return time.Millisecond
-		}, func(int) *Sequence { return &Sequence{Prompt: prompt(16), MaxTokens: 8, ReadOnly: true} })
+		}, func(int) *Sequence { return &Sequence{Prompt: prompt(b.length), MaxTokens: 8, ReadOnly: true} })
 		p50, last := quantile(first, 0.5), first[len(first)-1]
 		t.Logf("%s: P50 %v, last %v", b.name, p50, last)
-		if p50 > milli(b.p50) || last > milli(b.last) || last < milli(b.least) {
+		if p50 > milli(b.p50) || last > milli(b.last) || p50 < milli(b.leastP50) {
 			t.Errorf("out of bounds: %+v", b)
 		}
+	}
+}
+
+// Long prompts that come during the first step of a burst are not of it: those that have their first tokens do not wait
+// for them.
+func TestABurstTakesInNoLongPrompts(t *testing.T) {
+	c := newClocked(t, stairs, milli(20))
+	var short []*Sequence
+	for round := range 3 {
+		at := milli(float64(1000 * round))
+		short = nil
+		for range 40 {
+			short = append(short, &Sequence{Prompt: prompt(16), MaxTokens: 40, ReadOnly: true})
+			c.arrive = append(c.arrive, arrival{at, short[len(short)-1]})
+		}
+		for range 3 {
+			c.arrive = append(c.arrive, arrival{at + time.Millisecond, &Sequence{Prompt: prompt(3000), MaxTokens: 2, ReadOnly: true}})
+		}
+	}
+	c.run(time.Minute)
+	gaps := c.gaps(short)
+	if worst := gaps[len(gaps)-1]; worst > milli(25) {
+		t.Errorf("a sequence of the burst waits for %v", worst)
 	}
 }
 

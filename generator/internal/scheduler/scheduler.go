@@ -54,8 +54,8 @@ type Options struct {
 	// MixedRows returns the generated rows, padding included, of a mixed step with the next tokens of n sequences, and the
 	// most prompt rows beside them; 0: there is none. n is 1 to the number of slots. nil: there are no mixed steps.
 	MixedRows func(n int) (rows, most int)
-	// Coming reports whether more prompts of a burst may be on their way, which end when the first step of it has ended;
-	// nil: never. It counts with a Gap alone.
+	// Coming reports whether more prompts of a burst may be on their way, before its first step; nil: never. It counts
+	// with a Gap alone.
 	Coming func() bool
 	// FirstStep is the number of the first step.
 	FirstStep uint64
@@ -159,6 +159,7 @@ type Scheduler struct {
 	elapsed      float64     // nanoseconds that steps took so far
 	since        float64     // nanoseconds that prefill steps are expected to take since running sequences had rows
 	burst        bool        // there is one
+	burstFrom    uint64      // the first step of the last burst
 	batches      []Batch     // reused in rotation, one for each step in flight
 }
 
