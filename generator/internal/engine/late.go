@@ -19,9 +19,9 @@ const (
 	lookAfter = 200 * time.Microsecond
 	// noticedLate is how long ago a step that has ended was last seen to run, or began, if its end is to count.
 	noticedLate = time.Millisecond
-	// unsure is how many steps end after one whose end was guessed until another may be: of either kind, where prefill
-	// and decode steps alternate, one is measured between two guesses.
-	unsure = 4
+	// betweenGuesses is how many steps after one whose end was guessed another's may be. So one of each kind is measured
+	// between two guesses, also where prefill and decode steps alternate.
+	betweenGuesses = 4
 )
 
 // oversleeping is how late the machine wakes the engine's thread at most: on a virtual one that may be milliseconds, now
@@ -121,24 +121,22 @@ func (e *Engine) awaitEnd(step stepInFlight) (time.Time, error) {
 	event := e.events[step.batch.Step.Number%depth]
 	takes := e.sched.Expected(step.batch)
 	e.unsure = max(0, e.unsure-1)
-	if takes == 0 || e.unsure > 0 {
-		err := event.Synchronize()
-		return time.Now(), err
+	var ended bool
+	var err error
+	if takes > 0 && e.unsure == 0 {
+		ended, err = event.Done()
 	}
-	if done, err := event.Done(); err != nil || !done {
-		if err == nil {
-			err = event.Synchronize()
-		}
-		return time.Now(), err
+	if err == nil && !ended {
+		err = event.Synchronize()
 	}
 	now, begun := time.Now(), e.begun(step)
 	running := begun
 	if e.seen.After(running) {
 		running = e.seen
 	}
-	if now.Sub(running) <= noticedLate {
-		return now, nil
+	if err != nil || !ended || now.Sub(running) <= noticedLate {
+		return now, err
 	}
-	e.unsure = unsure
+	e.unsure = betweenGuesses
 	return begun.Add(min(max(takes, running.Sub(begun)), now.Sub(begun))), nil
 }

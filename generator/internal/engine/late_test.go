@@ -148,9 +148,9 @@ func TestAWrongExpectationEndsSoon(t *testing.T) {
 	}
 }
 
-// A step whose end the engine's thread notices late counts as ended when it was expected to, or when it was last seen to
-// run if that was later; but not soon after another, and only if the time between is long. Neither its time nor the next
-// one's is learned.
+// If the engine's thread notices the end of a step late, the step counts as ended when it was expected to, or when it was
+// last seen to run if that was later. Neither its time nor the next one's is learned. Ends that are noticed soon, or soon
+// after such a guess, count as they are noticed.
 func TestAnEndThatIsNoticedLate(t *testing.T) {
 	const takes, late = 5 * time.Millisecond, 40 * time.Millisecond
 	for name, c := range map[string]struct {
@@ -160,7 +160,7 @@ func TestAnEndThatIsNoticedLate(t *testing.T) {
 		"late":            {func(*testEngine) {}, takes},
 		"seen to run":     {func(b *testEngine) { b.seen = b.begun(b.inFlight[0]).Add(late / 2) }, late / 2},
 		"seen just now":   {func(b *testEngine) { b.seen = time.Now().Add(time.Minute) }, 0},
-		"after another":   {func(b *testEngine) { b.unsure = unsure - 1 }, 0},
+		"after another":   {func(b *testEngine) { b.unsure = betweenGuesses - 1 }, 0},
 		"not long before": {func(b *testEngine) { b.inFlight[0].enqueued = time.Now().Add(time.Minute) }, 0},
 	} {
 		b := withGap(t, time.Second)

@@ -279,7 +279,7 @@ func (e *Engine) completeOldest() (stepInFlight, error) {
 	if err != nil {
 		return step, err
 	}
-	step.took, step.vague = e.noteStep(step, end), e.unsure >= unsure-1
+	step.took, step.vague = e.noteStep(step, end), e.unsure >= betweenGuesses-1
 	if len(step.batch.Served) > 0 { // steps of heartbeats and rereads serve no request
 		e.coming.stepEnded()
 	}

@@ -134,8 +134,8 @@ func (s *Scheduler) late(row, step float64) bool {
 	return false
 }
 
-// follow begins or ends a burst, or takes in the prompts that have come. One goes on while each name whose sequences wait
-// for their next tokens has prompts of the burst, too.
+// follow begins or ends a burst, and takes in short prompts that came before its first step ended. A burst goes on while
+// each name whose sequences wait for their next tokens has prompts of the burst, too.
 func (s *Scheduler) follow(d demand) {
 	goesOn, begins := d.burst > 0, d.prompts >= LeastBurst
 	for _, q := range s.running {

@@ -300,7 +300,7 @@ func TestABurstGetsItsFirstTokensSoon(t *testing.T) {
 var stairs = machine{decodes: h200.decodes, tile: 1 << 20, attention: 1.64, prompts: [][2]float64{{16, 3.7}, {80, 4.1},
 	{208, 5.9}, {224, 8}, {304, 8.3}, {320, 9.7}, {416, 10.4}, {768, 18}, {1536, 37}}}
 
-// A burst whose prompts come while its first step is formed has its steps as if all had been there: the first step is
+// A burst has the same steps whether all its prompts are there at first or some come a moment later: the first step is
 // short, the others are full, and no decode step comes between. Where nobody says that more are coming, or prompts are not
 // as short, the first step is as long as others.
 func TestABurstThatIsOnItsWay(t *testing.T) {
