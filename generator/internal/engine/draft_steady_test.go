@@ -2,7 +2,6 @@ package engine
 
 import (
 	"os"
-	"runtime"
 	"testing"
 
 	"reel.internal/reel/generator/internal/model"
@@ -50,8 +49,6 @@ func steadyCalls(t *testing.T, h *device.Host, m *model.Model, o Options) (calls
 // With drafts the engine's thread allocates nothing either, and each step makes the calls of the device that a step
 // without them makes: verify steps are replayed too, nothing is copied, and nothing more is waited for.
 func TestSteadyStateWithDrafts(t *testing.T) {
-	defer func(rate int) { runtime.MemProfileRate = rate }(runtime.MemProfileRate)
-	runtime.MemProfileRate = 1
 	c := nanoConfig()
 	c.Context = 500
 	plain := nano()

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -33,8 +32,6 @@ func TestFormatAllocatesLittle(t *testing.T) {
 // formatObjects returns how many objects a token of a request with a format allocates, with as many drafts as may be.
 func formatObjects(t *testing.T, f Format) float64 {
 	t.Helper()
-	defer func(rate int) { runtime.MemProfileRate = rate }(runtime.MemProfileRate)
-	runtime.MemProfileRate = 1
 	c := nanoConfig()
 	c.Context = 600
 	o := nano()
