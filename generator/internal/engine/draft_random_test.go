@@ -175,6 +175,7 @@ func randomCases() int {
 // and any numbers of drafts, give the tokens, log-probabilities and ends that they give alone without drafts, bit for
 // bit: for models with windows, biases, head norms and quantised weights. REEL_LONG runs 2,400 requests.
 func TestRandomRequestsAreThoseWithoutDrafts(t *testing.T) {
+	t.Parallel()
 	var n draftEvents
 	for name, c := range families() {
 		t.Run(name, func(t *testing.T) {

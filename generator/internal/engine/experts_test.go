@@ -182,6 +182,7 @@ func expertsInUse(b *testEngine, s device.Stream, r kernels.Route) (n int, err e
 
 // A request to a model with experts gives the same tokens in any schedule.
 func TestAnyScheduleGivesTheSameTokensOfExperts(t *testing.T) {
+	t.Parallel()
 	r := seeded(t)
 	askModel(t, expertsConfig(), r, 24, 14, 14).anySchedule(t, r, schedules()/4)
 }

@@ -58,6 +58,7 @@ func TestTokensStayWithinTheFormat(t *testing.T) {
 
 // A request with a format gives the same tokens at any schedule, and so do the requests beside it.
 func TestAnyScheduleGivesTheSameTokensWithFormats(t *testing.T) {
+	t.Parallel()
 	r := seeded(t)
 	askFormatted(t, r, 24, 14, 14).anySchedule(t, r, schedules()/2)
 }

@@ -22,6 +22,7 @@ func pacedConfigs() map[string]model.Config {
 // quantised weights, in a host tier, and on two ranks; with any gap, from one that decode steps alone exceed to one that
 // a whole chunk fits.
 func TestAnyGapGivesTheSameTokens(t *testing.T) {
+	t.Parallel()
 	r := seeded(t)
 	var sizes [65]int // steps by rows of prompts
 	var stored, loaded uint64

@@ -140,6 +140,7 @@ func (n events) all() bool {
 // windows, biases, head norms, quantised weights, experts and latents. REEL_LONG runs 1,000 conversations of each family,
 // for 30 minutes: REEL_SOAK_MINUTES=30 go test -race -timeout 0 -run TestConversations
 func TestConversationsGiveTheSameTokensFromTheCache(t *testing.T) {
+	t.Parallel()
 	var n events
 	for name, c := range families() {
 		t.Run(name, func(t *testing.T) {

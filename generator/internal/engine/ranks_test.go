@@ -90,6 +90,7 @@ func mustRank(t *testing.T, c model.Config, r ranksOptions, o Options) *ranked {
 // Requests give the tokens and log-probabilities on several ranks that each gives alone on one, bit for bit: beside
 // others, from graphs and eagerly, with cached prefixes, a host tier, guesses and a draft model.
 func TestRanksGiveTheTokensOfOne(t *testing.T) {
+	t.Parallel()
 	plain := func(*Options) {}
 	variants := map[string]func(*Options){
 		"plain": plain,
@@ -155,6 +156,7 @@ func TestLongStepsOnRanksGiveTheTokensOfShortOnes(t *testing.T) {
 
 // Every graph gives the bits of the eager run on every rank, and the readiness detector finds no fault.
 func TestReplayEqualsEagerOnEveryRank(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{2, 4, 8} {
 		replaysOnRanks(t, ranksConfig(), n)
 	}
@@ -188,6 +190,7 @@ func replaysOnRanks(t *testing.T, c model.Config, n int) {
 // A rank that fails while requests run, and one that raises no flag or that of an exchange long ago, ends them all with
 // a typed error, and the engine.
 func TestALostRankEndsAllRequests(t *testing.T) {
+	t.Parallel()
 	for name, lose := range map[string]func(b *ranked){
 		"fails":        func(b *ranked) { b.dev.Hosts()[1].Faults().FailAt(20, true) },
 		"fails once":   func(b *ranked) { b.dev.Hosts()[1].Faults().FailAt(20, false) },

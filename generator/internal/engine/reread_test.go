@@ -89,6 +89,7 @@ func TestNextTurnFindsWhatWasReread(t *testing.T) {
 // Random conversations of three users, reread at any moment, in a pool too small for them, have the tokens that they
 // have without a cache, bit for bit.
 func TestRereadingChangesNoToken(t *testing.T) {
+	t.Parallel()
 	r := seeded(t)
 	reference := newAlone(t)
 	var reread uint64

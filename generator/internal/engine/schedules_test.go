@@ -21,12 +21,14 @@ func schedules() int {
 // A request gives the same tokens and log-probabilities, bit for bit, with any batch, bucket, padding, eager
 // fallback, timing of the roller, neighbours and moves of its pages.
 func TestAnyScheduleGivesTheSameTokens(t *testing.T) {
+	t.Parallel()
 	r := seeded(t)
 	ask(t, r, 24, 14, 14).anySchedule(t, r, schedules())
 }
 
 // The same holds for quantised weights.
 func TestAnyScheduleGivesTheSameTokensQuantised(t *testing.T) {
+	t.Parallel()
 	r := seeded(t)
 	askModel(t, quantisedConfig(), r, 24, 14, 14).anySchedule(t, r, schedules()/3)
 }

@@ -31,6 +31,7 @@ func soakSteps(t *testing.T) uint64 {
 // the tokens that it gets alone. For a million steps under the race detector:
 // REEL_SOAK_STEPS=1000000 go test -race -timeout 0 -run TestMillionSteps
 func TestMillionSteps(t *testing.T) {
+	t.Parallel()
 	r := seeded(t)
 	a := ask(t, r, 40, 20, 30)
 	w := newWatch()
