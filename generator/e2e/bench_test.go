@@ -27,6 +27,7 @@ func measured[T any](t *testing.T, args ...string) (result T) {
 
 // Each command of reel-bench starts and measures a real generator, and reports its provenance.
 func TestBench(t *testing.T) {
+	t.Parallel()
 	t.Run("latency", func(t *testing.T) {
 		got := measured[bench.Latency](t, "latency", "--json", "--start", "--prompts", "1,70", "--runs", "2",
 			"--max-tokens", "8", "--", "--max-seq-len", "128", "--precapture", "1-3")

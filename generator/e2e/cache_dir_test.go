@@ -76,6 +76,7 @@ func TestPagesOutliveAKill(t *testing.T) {
 
 // A directory that others can enter, or one without a use, ends the start with advice.
 func TestBadCacheDir(t *testing.T) {
+	t.Parallel()
 	open := tempDir(t)
 	must(t, os.Chmod(open, 0o755))
 	for _, c := range []struct {

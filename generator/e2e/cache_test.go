@@ -31,6 +31,7 @@ func (p *peer) foundAs(id uint64, name string) int {
 
 // A name finds, sees and drops pages of its own prompts alone, and the requests without a name theirs.
 func TestCacheOfNames(t *testing.T) {
+	t.Parallel()
 	g := serve(t)
 	p := g.peer()
 	names := []string{"", "key-1", "key-2"}
@@ -53,6 +54,7 @@ func TestCacheOfNames(t *testing.T) {
 // By default a user finds, sees and drops pages of its own prompts alone. With --cache-scope all users share them,
 // and only the generator's user and root drop them. Users are peers' uids, so this needs root.
 func TestCacheOfUsers(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to connect as another user")
 	}

@@ -18,6 +18,7 @@ import (
 // With a chat template, a prompt is a user's message, --raw sends the text itself, and reel chat sends the whole
 // conversation.
 func TestChat(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(tempDir(t), "chatty")
 	must(t, os.CopyFS(dir, tiny.Files))
 	template := `{{ bos_token }}{% for m in messages %}{{ m.role|upper }}:\n{{ m.content }}\n\n{% endfor %}` +
@@ -57,6 +58,7 @@ func TestChat(t *testing.T) {
 // A control token that a conversation spells is text, unless --special is given. A raw prompt's is a control token,
 // unless --special=false is given.
 func TestSpelledControlTokens(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(tempDir(t), "special")
 	must(t, os.CopyFS(dir, tiny.Files))
 	must(t, os.WriteFile(filepath.Join(dir, "chat_template.jinja"),
@@ -109,6 +111,7 @@ func TestChatWithABaseModel(t *testing.T) {
 
 // The values of generation_config.json are the defaults of a conversation and not of a prompt. Flags win.
 func TestDefaultsOfAConversation(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(tempDir(t), "defaults")
 	must(t, os.CopyFS(dir, tiny.Files))
 	must(t, os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte("{{ messages[0].content }}"), 0o600))
@@ -139,6 +142,7 @@ func TestDefaultsOfAConversation(t *testing.T) {
 // A template that does not compile leaves a model without chat: the log, reel status and the error name the cause,
 // and prompts are served.
 func TestChatWithABrokenTemplate(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(tempDir(t), "broken")
 	must(t, os.CopyFS(dir, tiny.Files))
 	must(t, os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte("{% for m in messages %}{{ m.content }}"),
@@ -191,6 +195,7 @@ func TestStopTokens(t *testing.T) {
 // With a template that opens reasoning at the end of the prompt, and a model that never closes it, the same tokens come
 // as reasoning instead of text if the request asks for that. Tools reach the template.
 func TestReasoningApart(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(tempDir(t), "thinks")
 	must(t, os.WriteFile(path,
 		[]byte("{% for t in tools or [] %}{{ t.function.name }}\n{% endfor %}{{ messages[0].content }}:\n<think>\n"+

@@ -46,6 +46,7 @@ func decode[T any](t *testing.T, text string) (v T) {
 // The prompt comes from words, standard input, a file, or as tokens. Words that begin with a subcommand's name are a
 // prompt too.
 func TestPrompts(t *testing.T) {
+	t.Parallel()
 	g := serve(t)
 	file := filepath.Join(tempDir(t), "prompt")
 	must(t, os.WriteFile(file, []byte("one\n\ntwo\n"), 0o600))
@@ -90,6 +91,7 @@ func input(p *process, text string) *process {
 
 // Standard output contains only the completion; timings go to standard error.
 func TestOutputs(t *testing.T) {
+	t.Parallel()
 	g := serve(t)
 	p := g.reel(short("16", "--timings", "ROMEO:")...)
 	text := p.run(0)
@@ -116,6 +118,7 @@ func TestOutputs(t *testing.T) {
 
 // Without a terminal the log is JSON. It contains neither prompts nor completions.
 func TestLog(t *testing.T) {
+	t.Parallel()
 	g := serve(t, "--log-level", "debug")
 	text := g.reel(short("16", "Zounds, Mercutio!")...).run(0)
 	g.quiet()
@@ -183,6 +186,7 @@ func (g *generator) wantCancelled(n int) {
 
 // Without a generator the client names the command that starts one. Each failure has its exit code.
 func TestExitCodes(t *testing.T) {
+	t.Parallel()
 	dir := tempDir(t)
 	for name, c := range map[string]struct {
 		code int

@@ -41,6 +41,7 @@ func (p *peer) drafted(
 // With drafts a request gives the tokens, log-probabilities and alternatives that it gives without, and usage and
 // status count the guesses. A request may want fewer, or none. A generator without a drafter guesses nothing.
 func TestDrafts(t *testing.T) {
+	t.Parallel()
 	small := []string{"--max-seq-len", "256", "--max-batch", "2", "--precapture", "1-3"}
 	plain := serve(t, small...)
 	p := plain.peer()

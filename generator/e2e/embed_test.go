@@ -127,6 +127,7 @@ func unitOf(v []float32) (unit []float32) {
 
 // A vector has the same bits alone and op by op, and beside 63 others of three users' names with cached prefixes.
 func TestEmbeddingsBesideOthers(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(rand.Uint64(), 27))
 	random := func(n int) (tokens []int32) {
 		for range n {
@@ -178,6 +179,7 @@ func TestEmbeddingsBesideOthers(t *testing.T) {
 
 // Many lines are embedded at once, and come in their order; a text that is too long is refused, or cut.
 func TestEmbeddingsOfLines(t *testing.T) {
+	t.Parallel()
 	g := serve(t, "--model", embedderDir)
 	var lines []string
 	for i := range 150 {

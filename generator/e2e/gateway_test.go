@@ -98,6 +98,7 @@ func decoded(t *testing.T, text io.Reader) (c httpCompletion) {
 
 // A request gives the same tokens over HTTP as over the socket, whole, in chunks, and as one of several choices.
 func TestGatewayGivesTheSameTokens(t *testing.T) {
+	t.Parallel()
 	g := serve(t)
 	url := g.gateway()
 	var want strings.Builder
@@ -128,6 +129,7 @@ func TestGatewayGivesTheSameTokens(t *testing.T) {
 
 // A key finds the cached prompts of its own requests alone, though all keys come over one gateway.
 func TestGatewayCachesByKey(t *testing.T) {
+	t.Parallel()
 	g := serve(t)
 	url := g.gateway()
 	ids := make([]string, 100)

@@ -118,6 +118,7 @@ func (g *guide) program(t *testing.T, name string, args []string, comment string
 
 // Every command in the guides' blocks, and every target of make that they name, exists.
 func TestCommandsOfTheGuidesExist(t *testing.T) {
+	t.Parallel()
 	g := newGuide(t)
 	for _, name := range []string{"README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SECURITY.md", "systemd/README.md",
 		"bench/README.md", "generator/tiny/README.md"} {

@@ -29,6 +29,7 @@ func (p *peer) turn(id uint64, prompt []int32) (tokens []int32, cached int) {
 // Ten conversations of 200 tokens do not fit a pool of 48 pages. With a host tier each turn finds the turns before
 // it, and gives the tokens that it gives without the tier and without a cache.
 func TestConversationsFromTheHostTier(t *testing.T) {
+	t.Parallel()
 	bounds := []string{"--max-batch", "2", "--max-seq-len", "256"}
 	tiered := serve(t, append(bounds, "--host-cache", "64MiB")...)
 	plain := serve(t, append(bounds, "--host-cache", "0", "--cache-scope", "off")...)

@@ -12,6 +12,7 @@ import (
 // Generators of one model have one identity, whatever settings that change no token, and another with another template.
 // reel status --json prints it.
 func TestIdentityOfGenerators(t *testing.T) {
+	t.Parallel()
 	template := filepath.Join(t.TempDir(), "template")
 	must(t, os.WriteFile(template, []byte("{{ messages[0].content }}"), 0o600))
 	var all []string

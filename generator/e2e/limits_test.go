@@ -238,6 +238,7 @@ func TestConnections(t *testing.T) {
 
 // The 65th request of a connection is refused, and so is an id that is in use.
 func TestRequestsOfAConnection(t *testing.T) {
+	t.Parallel()
 	g := serve(t)
 	g.works()
 	p := g.peer()

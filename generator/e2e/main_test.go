@@ -5,6 +5,7 @@
 package e2e
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -20,6 +21,12 @@ import (
 // binaries is the folder of reel-generator, reel, reel-gateway and reel-bench, and of reel-generator-fault, which has
 // a device that fails on a signal.
 var binaries string
+
+// made is the folder in which tests of make build programs.
+var made string
+
+// madeVersion is the version that tests give to make.
+const madeVersion = "1.2.3"
 
 // device is the device that generators serve on: host, or the one in REEL_E2E_DEVICE. With REEL_E2E_DEVICE the
 // programs are not built but taken from the folder REEL_E2E_BIN.
@@ -55,6 +62,7 @@ func runAtOnce() {
 func buildAndRun(m *testing.M) int {
 	if other := os.Getenv("REEL_E2E_DEVICE"); other != "" {
 		device, binaries = other, os.Getenv("REEL_E2E_BIN")
+		made = filepath.Join(binaries, "make")
 		return m.Run()
 	}
 	dir, err := os.MkdirTemp("/tmp", "reel-e2e")
@@ -64,21 +72,26 @@ func buildAndRun(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	binaries = dir
-	err = os.Chmod(dir, 0o755) // TestExitCodes runs the client as another user
-	for name, pkg := range map[string]string{"reel-generator": "generator", "reel": "client/cmd/reel",
-		"reel-bench": "bench/cmd/reel-bench", "reel-gateway": "client/cmd/reel-gateway"} {
-		if err == nil {
-			err = build(filepath.Join(dir, name), "reel.internal/reel/"+pkg)
-		}
-	}
-	if err == nil {
-		err = build(filepath.Join(dir, "reel-generator-fault"), "reel.internal/reel/generator", "-tags", "fault")
-	}
-	if err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o755), buildAll(dir)); err != nil { // TestExitCodes runs the client as another user
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()
+}
+
+// buildAll builds the programs into dir: with make if these tests are built as make builds, and without it otherwise.
+func buildAll(dir string) error {
+	err := build(filepath.Join(dir, "reel-generator-fault"), "reel.internal/reel/generator", "-tags", "fault")
+	if _, none := exec.LookPath("make"); none == nil && trimmed() && !raceEnabled {
+		made = dir // where tests of make find all built, so that nothing is linked twice
+		return errors.Join(err, runMake("all", "VERSION="+madeVersion))
+	}
+	made = filepath.Join(dir, "make")
+	for name, pkg := range map[string]string{"reel-generator": "generator", "reel": "client/cmd/reel",
+		"reel-bench": "bench/cmd/reel-bench", "reel-gateway": "client/cmd/reel-gateway"} {
+		err = errors.Join(err, build(filepath.Join(dir, name), "reel.internal/reel/"+pkg))
+	}
+	return err
 }
 
 // build builds pkg without cgo. If the tests run under the race detector, it builds pkg with the race detector and

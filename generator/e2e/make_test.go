@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,8 +19,9 @@ func makeRun(t *testing.T, args ...string) string {
 	t.Helper()
 	odd := filepath.Join(tempDir(t), "a folder $HOME", strings.Repeat("long", 25))
 	must(t, os.MkdirAll(odd, 0o700))
-	bin := "BIN=" + filepath.Join(binaries, "make")
-	cmd := exec.Command("make", append([]string{"-C", "../..", "--no-print-directory", "run", bin}, args...)...)
+	bin := "BIN=" + made
+	cmd := exec.Command("make", append([]string{"-C", "../..", "--no-print-directory", "run", bin,
+		"VERSION=" + madeVersion}, args...)...)
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
 		if !strings.Contains(name, "MAKE") && name != "MFLAGS" && name != "PROMPT" && name != "BIN" {
@@ -41,8 +43,13 @@ func makeRun(t *testing.T, args ...string) string {
 // makeTarget runs a target of make with its programs outside of the tree.
 func makeTarget(t *testing.T, args ...string) {
 	t.Helper()
+	must(t, runMake(args...))
+}
+
+// runMake is makeTarget without a test.
+func runMake(args ...string) error {
 	cmd := exec.Command("make", append([]string{"-C", "../..", "--no-print-directory",
-		"BIN=" + filepath.Join(binaries, "install"), "MANUAL=" + filepath.Join(binaries, "manual")}, args...)...)
+		"BIN=" + made, "MANUAL=" + filepath.Join(binaries, "manual")}, args...)...)
 	for _, v := range os.Environ() {
 		if name, _, _ := strings.Cut(v, "="); !strings.Contains(name, "MAKE") && name != "MFLAGS" {
 			cmd.Env = append(cmd.Env, v)
@@ -51,8 +58,9 @@ func makeTarget(t *testing.T, args ...string) {
 	// No default in a page is that of this user. Without cargo reel-format is not built, which takes minutes.
 	cmd.Env = append(cmd.Env, "XDG_RUNTIME_DIR=/nowhere/7", "CARGO=/nowhere/cargo")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("make %v: %v\n%s", args, err, out)
+		return fmt.Errorf("make %v: %w\n%s", args, err, out)
 	}
+	return nil
 }
 
 // make install installs programs, man pages and completions, which make uninstall removes.
@@ -65,7 +73,7 @@ func TestMakeInstall(t *testing.T) {
 		t.Skip("needs make")
 	}
 	root := tempDir(t)
-	makeTarget(t, "install", "DESTDIR="+root, "PREFIX=/usr", "VERSION=1.2.3")
+	makeTarget(t, "install", "DESTDIR="+root, "PREFIX=/usr", "VERSION="+madeVersion)
 	for _, name := range []string{"reel", "reel-generator", "reel-bench"} {
 		page, err := os.ReadFile(filepath.Join(root, "usr/share/man/man1", name+".1"))
 		must(t, err)
@@ -84,7 +92,7 @@ func TestMakeInstall(t *testing.T) {
 			}
 		}
 		version, err := exec.Command(filepath.Join(root, "usr/bin", name), "--version").Output()
-		if err != nil || !strings.Contains(string(version), "1.2.3") {
+		if err != nil || !strings.Contains(string(version), madeVersion) {
 			t.Errorf("%s: %s, %v", name, version, err)
 		}
 	}

@@ -99,6 +99,7 @@ const thoughtful = `{{ bos_token }}{% for m in messages %}{{ m.role|upper }}: ` 
 
 // Reasoning that comes apart is read again where the next turn has it: in the message's reasoning, not in its text.
 func TestReasoningIsReread(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(tempDir(t), "template")
 	must(t, os.WriteFile(path, []byte(thoughtful), 0o600))
 	g := serve(t, "--chat-template", path, "--reread", "chat")

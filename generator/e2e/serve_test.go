@@ -16,6 +16,7 @@ import (
 
 // Greedy completions equal those of transformers, from tokens and from text, one after the other and all at once.
 func TestGolden(t *testing.T) {
+	t.Parallel()
 	g := serve(t)
 	c := g.client()
 	list := goldens(t)
@@ -88,6 +89,7 @@ func mixed(t *testing.T) []client.Request {
 
 // 64 clients send 1,000 requests. Each request gets the same result as alone.
 func TestManyClients(t *testing.T) {
+	t.Parallel()
 	g := serve(t)
 	requests := mixed(t)
 	want := make([]result, len(requests))
@@ -129,6 +131,7 @@ func TestManyClients(t *testing.T) {
 
 // Biases of ±100 decide alone, and a penalty on the token that one of them favours lets the other through.
 func TestBiasesAndPenalties(t *testing.T) {
+	t.Parallel()
 	c := serve(t).client()
 	golden := goldens(t)[0]
 	first := golden.Greedy[0]

@@ -58,6 +58,7 @@ func (p *peer) ask(id uint64) (tokens []int32, err error) {
 // some of them move to host memory and come back. A limit of data leaves the pool of the host less than eight
 // sequences take, which is 136 pages.
 func TestRequestsMoveOutOfASmallPool(t *testing.T) {
+	t.Parallel()
 	if raceEnabled || device != "host" {
 		t.Skip("needs the host device, and a build without the race detector, which takes memory of its own")
 	}

@@ -145,6 +145,7 @@ func TestConnectionsOfAUserTakeTurns(t *testing.T) {
 
 // A generator's metrics agree with its status.
 func TestMetricsAgreeWithTheStatus(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(tempDir(t), "m.sock")
 	g := serve(t, "--metrics", "unix:"+path)
 	c := g.client()
