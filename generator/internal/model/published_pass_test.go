@@ -40,6 +40,10 @@ func small(c Config) Config {
 		c.SharedKV = &SharedKV{Layers: 2, Inner: 2 * c.Inner}
 	}
 	c.PerLayer = min(c.PerLayer, 8)
+	if c.Experts != nil { // as many of them
+		e := *c.Experts
+		e.Inner, e.Shared, c.Experts = 24, min(e.Shared, c.Inner), &e
+	}
 	return c
 }
 
