@@ -220,8 +220,8 @@ chat-templates: ## compare the chat templates in the directory TEMPLATES with Ji
 .PHONY: fuzz
 fuzz: ## each fuzz target for a few seconds: a minute for all of them, and one for HTTP; the random tests of models and schedules, at length
 	$(need-go)
-	@REEL_LONG=1 $(GO) test -count=1 ./generator/internal/model ./generator/internal/engine \
-		-run 'Hostile|Mutated|FormatsEqual|AnySchedule'
+	@REEL_LONG=1 $(GO) test -count=1 ./generator/internal/model ./generator/internal/engine ./generator/internal/server \
+		-run 'Hostile|Mutated|FormatsEqual|AnySchedule|MillionSteps|ManyClients'
 	@sh .ci/fuzz 60
 	@sh .ci/fuzz 60 ./client/gateway
 

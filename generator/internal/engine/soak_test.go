@@ -11,7 +11,7 @@ import (
 	"reel.internal/reel/kernels/device"
 )
 
-// soakSteps returns the number of steps of TestMillionSteps; REEL_SOAK_STEPS sets it.
+// soakSteps returns the number of steps of TestMillionSteps: more with REEL_LONG, and REEL_SOAK_STEPS sets it.
 func soakSteps(t *testing.T) uint64 {
 	if text, ok := os.LookupEnv("REEL_SOAK_STEPS"); ok {
 		n, err := strconv.ParseUint(text, 10, 64)
@@ -20,8 +20,11 @@ func soakSteps(t *testing.T) uint64 {
 		}
 		return n
 	}
-	if testing.Short() {
+	switch {
+	case testing.Short():
 		return 5_000
+	case os.Getenv("REEL_LONG") == "":
+		return 10_000
 	}
 	return 30_000
 }
