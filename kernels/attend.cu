@@ -13,7 +13,7 @@
 // (AttendDeferredArgs). In a verify pass (AttendVerifyArgs) the grid is [groups of rows][KV heads × groups of ENTRIES
 // pairs of row and query head][…], and each row has the bits that it has alone.
 template <int CHUNKS, int TEAMS, bool ANY = false, class Args, class Logits = AttendPlain, class Out = AttendStore>
-__device__ __forceinline__ void attend(const Args &a, const Logits &logits = {}, Out out = {}) {
+__device__ __forceinline__ void attend(const Args &a, const Logits &of = {}, Out out = {}) {
 	using Own = AttendOwnHeads<32 * CHUNKS, ANY, WARPS * TEAMS, Args>;
 	constexpr bool DEFERRED = Own::DEFERRED;
 	constexpr int BLOCK = AttendSplits<CHUNKS>::BLOCK, SPLIT = AttendSplits<CHUNKS>::SPLIT;
@@ -30,6 +30,7 @@ __device__ __forceinline__ void attend(const Args &a, const Logits &logits = {},
 	const int first = tile.first / SPLIT, splits = tile.last / SPLIT + 1, step = gridDim.z * TEAMS;
 	int split = first + blockIdx.z * TEAMS; // first split of the block
 	if (split >= splits) return;            // the context is short
+	const auto &logits = attend_hold<(TEAMS > 1)>(of, a, tile);
 	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 	const bool whole = gridDim.z == 1 || splits - first <= TEAMS;
 	const AttendSource<CHUNKS, ANY> source(a, tile);
@@ -220,23 +221,26 @@ ATTEND_TAGGED_KERNEL(reel_attend_64_two_tagged, 2, 2, 1)
 ATTEND_TAGGED_KERNEL(reel_attend_128_tagged, 4, 1, 2)
 ATTEND_TAGGED_KERNEL(reel_attend_128_two_tagged, 4, 2, 1)
 // The same with sinks.
-extern "C" __global__ void __launch_bounds__(WARPS * 32, 3) reel_attend_64_logits_tagged(
-	const __grid_constant__ AttendLogitsArgs<AttendTaggedArgs> a) {
-	attend_tagged<2, 1>(a.of, a.logits);
-}
+#define ATTEND_TAGGED_LOGITS_KERNEL(NAME, CHUNKS, TEAMS, BLOCKS)                  \
+	extern "C" __global__ void __launch_bounds__(WARPS * 32 * TEAMS, BLOCKS)      \
+		NAME(const __grid_constant__ AttendLogitsArgs<AttendTaggedArgs> a) { attend_tagged<CHUNKS, TEAMS>(a.of, a.logits); }
+ATTEND_TAGGED_LOGITS_KERNEL(reel_attend_64_logits_tagged, 2, 1, 3)
+ATTEND_TAGGED_LOGITS_KERNEL(reel_attend_64_logits_two_tagged, 2, 2, 1)
 #endif
 
-// The same with a softcap or sinks, one split per block at a time, for all head sizes up to 32*CHUNKS.
-#define ATTEND_LOGITS_KERNEL(NAME, CHUNKS, BLOCKS, ARGS)                             \
-	extern "C" __global__ void __launch_bounds__(WARPS * 32, BLOCKS)                 \
-		NAME(const __grid_constant__ AttendLogitsArgs<ARGS> a) { attend<CHUNKS, 1, true>(a.of, a.logits); }
-#define ATTEND_LOGITS_KERNELS(SIZE, CHUNKS, BLOCKS)                                           \
-	ATTEND_LOGITS_KERNEL(reel_attend_##SIZE##_logits, CHUNKS, BLOCKS, AttendArgs)             \
-	ATTEND_LOGITS_KERNEL(reel_attend_##SIZE##_logits_deferred, CHUNKS, BLOCKS, AttendDeferredArgs) \
-	ATTEND_LOGITS_KERNEL(reel_attend_##SIZE##_logits_verify, CHUNKS, BLOCKS, AttendVerifyArgs)
-ATTEND_LOGITS_KERNELS(64, 2, 3)
-ATTEND_LOGITS_KERNELS(128, 4, 2)
-ATTEND_LOGITS_KERNELS(256, 8, 2)
+// The same with a softcap or sinks, for all head sizes up to 32*CHUNKS: with one split per block at a time, and with two
+// for heads of up to 64.
+#define ATTEND_LOGITS_KERNEL(NAME, CHUNKS, TEAMS, BLOCKS, ARGS)                      \
+	extern "C" __global__ void __launch_bounds__(WARPS * 32 * TEAMS, BLOCKS)         \
+		NAME(const __grid_constant__ AttendLogitsArgs<ARGS> a) { attend<CHUNKS, TEAMS, true>(a.of, a.logits); }
+#define ATTEND_LOGITS_KERNELS(NAME, CHUNKS, TEAMS, BLOCKS)                            \
+	ATTEND_LOGITS_KERNEL(NAME, CHUNKS, TEAMS, BLOCKS, AttendArgs)                     \
+	ATTEND_LOGITS_KERNEL(NAME##_deferred, CHUNKS, TEAMS, BLOCKS, AttendDeferredArgs) \
+	ATTEND_LOGITS_KERNEL(NAME##_verify, CHUNKS, TEAMS, BLOCKS, AttendVerifyArgs)
+ATTEND_LOGITS_KERNELS(reel_attend_64_logits, 2, 1, 3)
+ATTEND_LOGITS_KERNELS(reel_attend_64_logits_two, 2, 2, 1)
+ATTEND_LOGITS_KERNELS(reel_attend_128_logits, 4, 1, 2)
+ATTEND_LOGITS_KERNELS(reel_attend_256_logits, 8, 1, 2)
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // Those of the head sizes of large models for 2 to 8 rows whose results are handed over to a product over quantised

@@ -23,9 +23,9 @@ const (
 func rowBlocks(kvHeads, entries int) int { return kvHeads * splitsOf(entries, attendQueries) }
 
 // attendKernels are the decode kernels of a head size. The blocks of two process two splits at once; logits are for
-// scores with a softcap or sinks.
+// scores with a softcap or sinks, and logitsTwo are for both.
 type attendKernels struct {
-	one, two, logits attendNames
+	one, two, logits, logitsTwo attendNames
 }
 
 // attendNames are kernels of the same work: plain, with deferred RoPE, of a verify pass, and from a position on.
@@ -44,9 +44,8 @@ var attendBySize = [...]attendKernels{attendKernelsOf(32, 64), attendKernelsOf(6
 
 // attendKernelsOf returns the kernels for heads of dim, and for those with a softcap or sinks of up to logits.
 func attendKernelsOf(dim, logits int) attendKernels {
-	one := fmt.Sprintf("reel_attend_%d", dim)
-	return attendKernels{attendNamesOf(one), attendNamesOf(one + "_two"),
-		attendNamesOf(fmt.Sprintf("reel_attend_%d_logits", logits))}
+	one, of := fmt.Sprintf("reel_attend_%d", dim), fmt.Sprintf("reel_attend_%d_logits", logits)
+	return attendKernels{attendNamesOf(one), attendNamesOf(one + "_two"), attendNamesOf(of), attendNamesOf(of + "_two")}
 }
 
 func attendNamesOf(name string) attendNames {
@@ -58,6 +57,8 @@ func attendNamesOf(name string) attendNames {
 // of returns the kernels whose blocks process so many splits at once, or those for scores with a softcap or sinks.
 func (k *attendKernels) of(splits int, logits bool) *attendNames {
 	switch {
+	case logits && splits == 2:
+		return &k.logitsTwo
 	case logits:
 		return &k.logits
 	case splits == 2:
@@ -66,8 +67,17 @@ func (k *attendKernels) of(splits int, logits bool) *attendNames {
 	return &k.one
 }
 
-// attendTwoAtMost is the largest head for which a block may process two splits at once.
-const attendTwoAtMost = 128
+// attendTwoAtMost is the largest head for which a block may process two splits at once, attendTwoLogits that of scores
+// with a softcap or sinks.
+const attendTwoAtMost, attendTwoLogits = 128, 64
+
+// takesTwo reports whether there are kernels of o whose blocks process two splits at once.
+func (o Attend) takesTwo() bool {
+	if o.hasLogits() {
+		return o.KV.HeadDim <= attendTwoLogits && (o.T == 1 || !o.Handover.DType.Quantised())
+	}
+	return o.KV.HeadDim <= attendTwoAtMost
+}
 
 // CUDA launches the kernel of o's class, and the exchange of its results: in one kernel where there is one.
 func (o Attend) CUDA(q *cuda.Queue) error {
@@ -236,7 +246,7 @@ func (o Attend) grid(sms int, canTogether bool) (g cuda.Grid, splits int, togeth
 	wide := o.KV.HeadDim > attendTwoAtMost
 	together = wide && canTogether && 2*g.X*g.Y <= sms
 	fit := sms // blocks that run at the same time
-	if splits = 2; g.X*g.Y > fit || wide || o.hasLogits() {
+	if splits = 2; g.X*g.Y > fit || !o.takesTwo() {
 		splits = 1
 		if !together {
 			fit *= 2

@@ -116,3 +116,36 @@ func TestCUDAWideHeadsMergeTogether(t *testing.T) {
 		}
 	}
 }
+
+// Blocks process two splits at once where there are kernels for it and SMs for all blocks; also with sinks, where a row
+// of a window of 128 then needs no second block whose sums would have to be merged.
+func TestCUDAAttendTakesTwoSplits(t *testing.T) {
+	codes := Handover{DType: Q4_K}
+	sinks := device.NewBuffer(1, 1, 4*64)
+	for _, s := range []struct {
+		rows, kvHeads, dim int
+		sinks              device.Buffer
+		softcap            float32
+		handover           Handover
+		splits             int
+		name               string
+	}{
+		{1, 8, 64, sinks, 0, Handover{}, 2, "reel_attend_64_logits_two"},
+		{1, 8, 48, device.Buffer{}, 30, Handover{}, 2, "reel_attend_64_logits_two"},
+		{8, 8, 64, sinks, 0, Handover{}, 2, "reel_attend_64_logits_two"},
+		{1, 8, 64, sinks, 0, codes, 2, "reel_attend_64_logits_two"}, // a single row hands nothing over
+		{8, 8, 64, sinks, 0, codes, 1, "reel_attend_64_logits"},
+		{32, 8, 64, sinks, 0, Handover{}, 1, "reel_attend_64_logits"},
+		{1, 8, 128, sinks, 0, Handover{}, 1, "reel_attend_128_logits"},
+		{1, 8, 128, device.Buffer{}, 0, Handover{}, 2, "reel_attend_128_two"},
+		{1, 8, 256, device.Buffer{}, 0, Handover{}, 1, "reel_attend_256"},
+	} {
+		o := Attend{T: s.rows, Heads: 8 * s.kvHeads, KV: KV{Heads: s.kvHeads, HeadDim: s.dim},
+			Slots: Slots{Context: 2048}, Sinks: s.sinks, Softcap: s.softcap, Handover: s.handover}
+		g, splits, _ := o.grid(132, true)
+		if name := attendBySize[(s.dim-1)/32].of(splits, o.hasLogits()).plain; splits != s.splits || name != s.name ||
+			g.Threads != 128*splits {
+			t.Errorf("%d rows, heads of %d: %s, %d splits, %d threads; wants %s", s.rows, s.dim, name, splits, g.Threads, s.name)
+		}
+	}
+}

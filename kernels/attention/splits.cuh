@@ -15,6 +15,32 @@ template <int CHUNKS> struct AttendSplits {
 };
 // A block serves up to ENTRIES query heads that read the same keys: of one row, or of a verify pass's group of rows.
 constexpr int ENTRIES = 8;
+
+// AttendHeldLogits are those of a tile, whose sinks lie in shared memory: a load from L2 where sums are added would come
+// between the last score and the result.
+struct AttendHeldLogits : AttendLogits {
+	const float *held; // shared [ENTRIES], in units of log 2
+
+	template <class Tile> __device__ __forceinline__ AttendSum before(
+		const AttendArgs &, const Tile &tile, int entry) const {
+		if (!sinks || entry >= tile.group) return {0, -INFINITY, 0};
+		return {0, held[entry], 1};
+	}
+};
+// attend_hold returns the logits of a block's tile, with HOLD as AttendHeldLogits: their before may be called after the
+// block's next barrier. Smaller blocks of wide heads have no registers for it.
+template <bool HOLD, class Logits, class Tile> __device__ __forceinline__ decltype(auto) attend_hold(
+	const Logits &logits, const AttendArgs &a, const Tile &tile) {
+	if constexpr (HOLD && Logits::IS) {
+		__shared__ float held[ENTRIES];
+		if (const int entry = threadIdx.x; logits.sinks && entry < tile.group)
+			held[entry] = logits.sink((uint32_t)tile.index(a, entry) % a.heads);
+		return AttendHeldLogits{logits, held};
+	} else {
+		return (logits);
+	}
+}
+
 // MERGED is how many splits are merged at a time, for results of WIDE elements: fewer where sums leave little
 // shared memory.
 template <int WIDE> constexpr int MERGED = WIDE > 128 ? 32 : 64;
