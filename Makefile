@@ -249,6 +249,7 @@ cuda-check: $(LINT) cuda ## compile the kernels for every GPU, refuse spills, ve
 	@$(WITHCUDA) $(GO) vet -tags cuda,fault ./generator ./generator/internal/hardware
 	@$(WITHCUDA) $(GO) test -tags cuda ./generator/internal/gpu
 	@$(WITHCUDA) sh kernels/cuda/stubbed $(GO) test -tags cuda ./kernels -run '^TestCUDA|^TestAttendManyRing$$'
+	@$(WITHCUDA) sh kernels/cuda/stubbed $(GO) test -tags cuda ./kernels/device/cuda -run '^TestEventIsAwaited$$'
 	@$(WITHCUDA) sh kernels/cuda/refused '$(BIN)/reel-generator-cuda'
 	@headers="$$(sh kernels/cuda/install kernels/cuda/headers-12.txt)" && \
 		CUDA_INCLUDE="$$headers/include" $(WITHCUDA) $(GO) build -tags cuda ./kernels/device/cuda

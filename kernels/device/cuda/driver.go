@@ -8,6 +8,8 @@ package cuda
 /*
 #cgo LDFLAGS: -Wl,--wrap=cuInit
 #include <cuda.h>
+#include <stdint.h>
+#include <time.h>
 
 CUresult __real_cuInit(unsigned flags);
 
@@ -117,6 +119,20 @@ static CUresult reel_wait(CUcontext c, CUstream s, CUdeviceptr at, unsigned numb
 	return r ? r : cuStreamWaitValue32(s, at, number, CU_STREAM_WAIT_VALUE_GEQ);
 }
 
+static int64_t reel_now(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+// reel_await polls a word until it has a number or a later one, for some nanoseconds at most, and returns whether it has.
+static int reel_await(const uint32_t *word, uint32_t number, int64_t limit) {
+	for (int64_t end = reel_now() + limit; reel_now() < end;)
+		for (int i = 0; i < 1024; i++)
+			if ((int32_t)(__atomic_load_n(word, __ATOMIC_ACQUIRE) - number) >= 0) return 1;
+	return 0;
+}
+
 static CUresult reel_stream_query(CUcontext c, CUstream s) {
 	CUresult r = cuCtxSetCurrent(c);
 	return r ? r : cuStreamQuery(s);
@@ -172,6 +188,7 @@ import "C"
 
 import (
 	"fmt"
+	"time"
 	"unsafe"
 
 	"gorgonia.org/cu"
@@ -397,6 +414,12 @@ func (d *Device) addressOf(data []byte) (address uint64, err error) {
 	var p C.CUdeviceptr
 	err = d.failure("address of pinned memory", C.reel_address(contextOf(d.context), unsafe.Pointer(&data[0]), &p))
 	return uint64(p), err
+}
+
+// await polls until the event's last record has been written, for limit at most, and reports whether it has.
+func (e *event) await(limit time.Duration) bool {
+	return e.reached() ||
+		C.reel_await((*C.uint32_t)(unsafe.Pointer(e.host)), C.uint32_t(e.number), C.int64_t(limit)) != 0
 }
 
 // stopped reports whether the stream has nothing to do, or has failed.

@@ -117,19 +117,8 @@ func (s *stream) Failed() error {
 	return s.failed()
 }
 
-// WaitFor reports whether the last record has been written after limit at most. It spins.
-func (e *event) WaitFor(limit time.Duration) bool {
-	for begun := time.Now(); ; {
-		for range pollsPerClock {
-			if e.reached() {
-				return true
-			}
-		}
-		if time.Since(begun) >= limit {
-			return false
-		}
-	}
-}
+// WaitFor reports whether the last record has been written after limit at most. It polls, as Synchronize does.
+func (e *event) WaitFor(limit time.Duration) bool { return e.await(limit) }
 
 // Failed returns the error that stopped the stream of the last record, or nil.
 func (e *event) Failed() error {
