@@ -22,8 +22,8 @@ import (
 // a device that fails on a signal.
 var binaries string
 
-// made is the folder in which tests of make build programs.
-var made string
+// made is the folder of the programs that make run starts in tests, and installed of those that make install copies.
+var made, installed string
 
 // madeVersion is the version that tests give to make.
 const madeVersion = "1.2.3"
@@ -62,7 +62,7 @@ func runAtOnce() {
 func buildAndRun(m *testing.M) int {
 	if other := os.Getenv("REEL_E2E_DEVICE"); other != "" {
 		device, binaries = other, os.Getenv("REEL_E2E_BIN")
-		made = filepath.Join(binaries, "make")
+		made, installed = filepath.Join(binaries, "make"), filepath.Join(binaries, "install")
 		return m.Run()
 	}
 	dir, err := os.MkdirTemp("/tmp", "reel-e2e")
@@ -82,13 +82,18 @@ func buildAndRun(m *testing.M) int {
 // buildAll builds the programs into dir: with make if these tests are built as make builds, and without it otherwise.
 func buildAll(dir string) error {
 	err := build(filepath.Join(dir, "reel-generator-fault"), "reel.internal/reel/generator", "-tags", "fault")
+	made, installed = filepath.Join(dir, "make"), filepath.Join(dir, "install")
+	programs := map[string]string{"reel-generator": "generator", "reel": "client/cmd/reel",
+		"reel-bench": "bench/cmd/reel-bench", "reel-gateway": "client/cmd/reel-gateway"}
 	if _, none := exec.LookPath("make"); none == nil && trimmed() && !raceEnabled {
-		made = dir // where tests of make find all built, so that nothing is linked twice
-		return errors.Join(err, runMake("all", "VERSION="+madeVersion))
+		installed = made // tests of make find all built there, so that nothing is linked twice
+		err = errors.Join(err, runMake("all", "VERSION="+madeVersion))
+		for name := range programs {
+			err = errors.Join(err, os.Link(filepath.Join(made, name), filepath.Join(dir, name)))
+		}
+		return err
 	}
-	made = filepath.Join(dir, "make")
-	for name, pkg := range map[string]string{"reel-generator": "generator", "reel": "client/cmd/reel",
-		"reel-bench": "bench/cmd/reel-bench", "reel-gateway": "client/cmd/reel-gateway"} {
+	for name, pkg := range programs {
 		err = errors.Join(err, build(filepath.Join(dir, name), "reel.internal/reel/"+pkg))
 	}
 	return err

@@ -49,7 +49,7 @@ func makeTarget(t *testing.T, args ...string) {
 // runMake is makeTarget without a test.
 func runMake(args ...string) error {
 	cmd := exec.Command("make", append([]string{"-C", "../..", "--no-print-directory",
-		"BIN=" + made, "MANUAL=" + filepath.Join(binaries, "manual")}, args...)...)
+		"BIN=" + installed, "MANUAL=" + filepath.Join(binaries, "manual")}, args...)...)
 	for _, v := range os.Environ() {
 		if name, _, _ := strings.Cut(v, "="); !strings.Contains(name, "MAKE") && name != "MFLAGS" {
 			cmd.Env = append(cmd.Env, v)

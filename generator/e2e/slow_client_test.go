@@ -38,7 +38,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 		if got := ask(other, greedy([]int32{0}, 300)); !slices.Equal(got.ids(), want.ids()) {
 			t.Fatalf("another client's result changed: %+v", got)
 		}
-		time.Sleep(300 * time.Millisecond) // the processor is for others
+		time.Sleep(300 * time.Millisecond) // so that tests beside this one have the processor
 	}
 	other.Close()
 	g.quiet()

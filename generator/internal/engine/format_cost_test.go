@@ -49,6 +49,9 @@ func formatObjects(t *testing.T, f Format) float64 {
 	if err := b.finish(); err != nil {
 		t.Error(err)
 	}
+	if w.objects < 0 {
+		t.Error("the request ended before its objects were counted")
+	}
 	return float64(w.objects) / 500
 }
 

@@ -15,7 +15,7 @@ type watcher struct {
 	from, to int   // token indices
 	plant    bool  // allocate one object in between
 	before   int64 // objects at from
-	objects  int64 // allocated between from and to
+	objects  int64 // allocated between from and to; -1 if that was not reached
 	rate     int   // of the memory profile before from
 	kept     *int
 	ended    chan struct{}
@@ -30,7 +30,7 @@ func (w *watcher) Token(t Token) {
 		if w.h != nil {
 			w.h.Trace(w.trace)
 		}
-		w.before = engineObjects()
+		w.before, w.objects = engineObjects(), -1
 		w.rate, runtime.MemProfileRate = runtime.MemProfileRate, 1 // each object, from the next on
 	case w.from + 1:
 		if w.plant {
@@ -45,7 +45,12 @@ func (w *watcher) Token(t Token) {
 	}
 }
 
-func (w *watcher) Finish(Finish) { close(w.ended) }
+func (w *watcher) Finish(Finish) {
+	if w.objects < 0 {
+		runtime.MemProfileRate = w.rate
+	}
+	close(w.ended)
+}
 
 // engineObjects returns the number of objects that Engine.loop and the functions it calls have allocated, without
 // this test's own, while each object was profiled. It does not count the runtime's records of waiting goroutines
