@@ -28,7 +28,7 @@ struct AttendHeldLogits : AttendLogits {
 	}
 };
 // attend_hold returns the logits of a block's tile, with HOLD as AttendHeldLogits: their before may be called after the
-// block's next barrier. Smaller blocks of wide heads have no registers for it.
+// block's next barrier. Blocks of one split have their sinks as they come: of heads of 128 they have no registers left.
 template <bool HOLD, class Logits, class Tile> __device__ __forceinline__ decltype(auto) attend_hold(
 	const Logits &logits, const AttendArgs &a, const Tile &tile) {
 	if constexpr (HOLD && Logits::IS) {
