@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -119,6 +120,8 @@ func (g *exchangeRig) must(err error) {
 
 // Every rank gets the columns of all, eagerly and from graphs that are replayed again and again.
 func TestExchangeGivesEveryRankAllColumns(t *testing.T) {
+	runtime.LockOSThread() // a capture must end on the thread on which it began
+	defer runtime.UnlockOSThread()
 	for _, n := range []int{2, 3, 4, 8} {
 		for _, width := range []int{1, 16, 40, 257} {
 			g := newExchangeRig(t, newRanks(t, n, 0, device.NoExchangeFault), 3, width)

@@ -2,12 +2,15 @@ package device
 
 import (
 	"errors"
+	"runtime"
 	"slices"
 	"testing"
 )
 
 // Free and every Destroy free their object even if they return an error.
 func TestFailedReleaseStillFrees(t *testing.T) {
+	runtime.LockOSThread() // a capture must end on the thread on which it began
+	defer runtime.UnlockOSThread()
 	h := NewHost(HostOptions{})
 	defer h.Close()
 	s, _ := h.NewStream()

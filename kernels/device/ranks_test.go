@@ -2,6 +2,7 @@ package device
 
 import (
 	"errors"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -101,6 +102,8 @@ func TestRanksOutOfOrderAreLost(t *testing.T) {
 
 // An op that reaches one rank and not the other ends the device; one in a capture fails the capture alone.
 func TestAnOpThatReachesSomeRanks(t *testing.T) {
+	runtime.LockOSThread() // a capture must end on the thread on which it began
+	defer runtime.UnlockOSThread()
 	r := newTestRanks(t, 2, 0)
 	s, err := r.NewStream()
 	if err != nil {
