@@ -218,7 +218,7 @@ chat-templates: ## compare the chat templates in the directory TEMPLATES with Ji
 		-run '^TestPublishedTemplates$$'
 
 .PHONY: fuzz
-fuzz: ## each fuzz target for a few seconds: a minute for all of them, and one for HTTP; the random tests of models and schedules, at length
+fuzz: ## each fuzz target for a few seconds: a minute for all of them, and one for HTTP; the tests of random models and schedules, and of many steps and requests, at length
 	$(need-go)
 	@REEL_LONG=1 $(GO) test -count=1 ./generator/internal/model ./generator/internal/engine ./generator/internal/server \
 		-run 'Hostile|Mutated|FormatsEqual|AnySchedule|MillionSteps|ManyClients'

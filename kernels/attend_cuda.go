@@ -71,7 +71,7 @@ func (k *attendKernels) of(splits int, logits bool) *attendNames {
 // with a softcap or sinks.
 const attendTwoAtMost, attendTwoLogits = 128, 64
 
-// takesTwo reports whether there are kernels of o whose blocks process two splits at once.
+// takesTwo reports whether there is a kernel for o whose blocks process two splits at once.
 func (o Attend) takesTwo() bool {
 	if o.hasLogits() {
 		return o.KV.HeadDim <= attendTwoLogits && (o.T == 1 || !o.Handover.DType.Quantised())

@@ -117,8 +117,8 @@ func TestCUDAWideHeadsMergeTogether(t *testing.T) {
 	}
 }
 
-// Blocks process two splits at once where there are kernels for it and SMs for all blocks; also with sinks, where a row
-// of a window of 128 then needs no second block whose sums would have to be merged.
+// Blocks process two splits at once where there are kernels for it and SMs for all blocks. With sinks too: then one block
+// has all positions of a window of 128, and no sums are merged.
 func TestCUDAAttendTakesTwoSplits(t *testing.T) {
 	codes := Handover{DType: Q4_K}
 	sinks := device.NewBuffer(1, 1, 4*64)

@@ -16,8 +16,8 @@ template <int CHUNKS> struct AttendSplits {
 // A block serves up to ENTRIES query heads that read the same keys: of one row, or of a verify pass's group of rows.
 constexpr int ENTRIES = 8;
 
-// AttendHeldLogits are those of a tile, whose sinks lie in shared memory: a load from L2 where sums are added would come
-// between the last score and the result.
+// AttendHeldLogits are the logits of one tile, with its sinks in shared memory. Read from L2 where sums are added, each
+// sink would delay the results of its head.
 struct AttendHeldLogits : AttendLogits {
 	const float *held; // shared [ENTRIES], in units of log 2
 
@@ -28,7 +28,7 @@ struct AttendHeldLogits : AttendLogits {
 	}
 };
 // attend_hold returns the logits of a block's tile, with HOLD as AttendHeldLogits: their before may be called after the
-// block's next barrier. Blocks of one split have their sinks as they come: of heads of 128 they have no registers left.
+// block's next barrier. Blocks of one split read sinks from memory: with heads of 128 they have no register left.
 template <bool HOLD, class Logits, class Tile> __device__ __forceinline__ decltype(auto) attend_hold(
 	const Logits &logits, const AttendArgs &a, const Tile &tile) {
 	if constexpr (HOLD && Logits::IS) {

@@ -19,8 +19,8 @@ const (
 	lookAfter = 200 * time.Microsecond
 	// noticedLate is how long ago a step that has ended was last seen to run, or began, if its end is to count.
 	noticedLate = time.Millisecond
-	// betweenGuesses is how many steps after one whose end was guessed another's may be. So one of each kind is measured
-	// between two guesses, also where prefill and decode steps alternate.
+	// betweenGuesses is how many steps after a guessed end the next one may be guessed at the earliest. So a step of each
+	// kind is measured between two guesses, also where prefill and decode steps alternate.
 	betweenGuesses = 4
 )
 

@@ -135,7 +135,7 @@ func (s *Scheduler) late(row, step float64) bool {
 }
 
 // follow begins or ends a burst, and takes in short prompts that came before its first step ended. A burst goes on while
-// each name whose sequences wait for their next tokens has prompts of the burst, too.
+// every name with sequences that wait for their next tokens also has prompts in the burst.
 func (s *Scheduler) follow(d demand) {
 	goesOn, begins := d.burst > 0, d.prompts >= LeastBurst
 	for _, q := range s.running {

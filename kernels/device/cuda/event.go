@@ -74,8 +74,8 @@ func (e *event) Done() (bool, error) {
 	return err == nil && e.reached(), err
 }
 
-// Synchronize waits for the event's last record. It polls in C, which Go does not interrupt: it takes a goroutine that
-// polls for 10 ms off the processor, and one that is bound to its thread needs two other threads to come back.
+// Synchronize waits for the event's last record. It polls in C, where Go leaves a thread alone. A goroutine that
+// polls for 10 ms is taken off the processor, and one that is bound to its thread needs two others to come back.
 func (e *event) Synchronize() error {
 	if err := e.d.enter(device.Call{Kind: device.CallSynchronize}); err != nil {
 		return err
