@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -38,7 +39,8 @@ func (p *program) serve(o config.Options, settings *config.Reader) error {
 	level.Set(o.LogLevel)
 	log := logging.New(p.stderr, logSettings(o), &level)
 	if o.Socket == "" {
-		o.Socket = config.DefaultSocket()
+		// The lock and the record are those beside the socket that clients use, which may not be the default one.
+		o.Socket = cmp.Or(daemon.InheritedPath(p.env), config.DefaultSocket())
 	}
 	inherits := p.env("LISTEN_FDS") != ""
 	ends := p.patience + flushTime + closeTime

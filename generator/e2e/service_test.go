@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"reel.internal/reel/generator/internal/unixsocket"
 )
 
 // supervisor acts as a service manager: it receives notifications, and may hold the socket that clients connect to.
@@ -196,6 +198,10 @@ func TestSocketSurvivesARestart(t *testing.T) {
 			t.Error("a client that waited got no text")
 		}
 		g.works()
+		// Of another path, such as the default one, another generator may hold the lock, and this one would wait for it.
+		if _, err := os.Lstat(unixsocket.LockPath(s.socket)); err != nil {
+			t.Errorf("the lock is not that of the inherited socket: %v", err)
+		}
 		g.signal(end)
 		g.wait()
 		waiting = s.client("ROMEO:")

@@ -101,7 +101,8 @@ func explain(err error, socket string) failure {
 		return failure{exitNoGenerator, "sleeping", err.Error(), "ask it something, or ask again"}
 	case errors.Is(err, client.ErrNoAnswer):
 		return failure{exitNoGenerator, "no_generator", cause(err, client.ErrNoGenerator),
-			"see which process holds the socket: a generator that is stopped or hangs has to be ended first"}
+			"see which process holds the socket (ss -xlp): a generator that is stopped or hangs has to be ended first; " +
+				"if it is systemd, see the log of the service that it starts"}
 	case errors.Is(err, client.ErrNoGenerator):
 		return failure{exitNoGenerator, "no_generator", cause(err, client.ErrNoGenerator), absentHint(socket)}
 	case errors.Is(err, client.ErrConnectionLost):

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
 
 	"reel.internal/reel/generator/internal/config"
 )
@@ -64,6 +67,20 @@ func inherited(files []*os.File) (*net.UnixListener, error) {
 		return nil, errors.Join(err, l.Close())
 	}
 	return unix, nil
+}
+
+// InheritedPath returns the path of the socket that a service manager has passed to this process, or "" if there is none
+// or it has no path. It takes no file descriptor.
+func InheritedPath(env func(string) string) string {
+	const first = 3 // SD_LISTEN_FDS_START of sd_listen_fds(3)
+	if env("LISTEN_PID") != strconv.Itoa(os.Getpid()) || env("LISTEN_FDS") != "1" {
+		return ""
+	}
+	address, err := unix.Getsockname(first)
+	if at, ok := address.(*unix.SockaddrUnix); err == nil && ok && filepath.IsAbs(at.Name) {
+		return at.Name
+	}
+	return ""
 }
 
 // Say sends lines to the manager, if there is one.
