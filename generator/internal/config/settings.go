@@ -46,31 +46,64 @@ func (r *Reader) Read() (Options, error) {
 	if r.loaded == nil {
 		r.loaded = file
 	}
-	texts := map[string]string{}
+	texts, sources := map[string]string{}, map[string]source{}
 	for _, s := range Settings(&o) {
-		if value, from := r.value(s, file); value != "" {
+		value, from := r.value(s, file)
+		if value != "" {
 			if err := s.Set(value); err != nil {
 				return o, fmt.Errorf("invalid value %q of %s in the %s: %w", value, s.Variable(), from, err)
 			}
+			sources[s.Name] = from
 		}
 		texts[s.Name] = s.Text
+	}
+	if err := o.chooseGPUs(sources["gpu"], sources["gpus"]); err != nil {
+		return o, err
 	}
 	r.Texts, r.Names = texts, slices.Collect(maps.Keys(file))
 	return o, nil
 }
 
-// value returns the text that s is set to and its source, or two empty strings.
-func (r *Reader) value(s *Setting, file map[string]string) (value, from string) {
+// source is where a setting's value comes from. A greater one wins.
+type source int
+
+const (
+	unset source = iota
+	environment
+	settingsFile
+	commandLine
+)
+
+func (s source) String() string {
+	return []string{"default", "environment", "settings", "command line"}[s]
+}
+
+// value returns the text that s is set to and its source; "" if nothing sets it.
+func (r *Reader) value(s *Setting, file map[string]string) (value string, from source) {
 	if value := r.flags[s.Name]; value != "" {
-		return value, "command line"
+		return value, commandLine
 	}
 	if value := file[s.Variable()]; value != "" {
-		return value, "settings"
+		return value, settingsFile
 	}
 	if _, stale := r.loaded[s.Variable()]; stale {
-		return "", ""
+		return "", unset
 	}
-	return r.env(s.Variable()), "environment"
+	return r.env(s.Variable()), environment
+}
+
+// chooseGPUs settles what --gpu and --gpus say together. A GPU that is named where it wins over the list is alone. Where
+// both are named in one place, the GPU has to be one of the list.
+func (o *Options) chooseGPUs(one, list source) error {
+	switch {
+	case list == unset || one == unset || slices.Contains(o.GPUs, o.GPU):
+		return nil
+	case one > list:
+		o.GPUs = nil
+	case one == list:
+		return Refuse(ErrConfig, "--gpu %d is not among --gpus: leave out --gpu where several GPUs share the model", o.GPU)
+	}
+	return nil
 }
 
 // file reads the settings file. A missing file counts as empty.
