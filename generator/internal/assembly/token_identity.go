@@ -19,7 +19,7 @@ import (
 // tokenVersion is the version of all code that decides tokens, but for [kernels.SumOrder]: tokenizers, chat templates,
 // samplers, and of formats what is not in [format.Version]. Raise it if a change of them makes other tokens of the same
 // request.
-const tokenVersion = 4
+const tokenVersion = 5
 
 // tokenIdentity is everything that decides the tokens of a request with a seed. Settings that change no token, such as
 // the context, the batch and the cache, are no part of it.

@@ -83,7 +83,7 @@ var ggufPieces = map[string]pieces{
 	"pixtral":          llama3Pieces,
 	"dbrx":             {before: splits(llama3Pattern)}, // Phi-4
 	"smaug-bpe":        {before: splits(llama3Pattern)},
-	"glm4":             {before: splits(llama3Pattern)},
+	"glm4":             {before: splits(llama3Pattern), ignoreMerges: true},
 	"chatglm-bpe":      {before: splits(llama3Pattern)},
 	"qwen2":            {nfc: true, before: splits(qwen2Pattern)},
 	"deepseek-r1-qwen": {before: splits(qwen2Pattern)},

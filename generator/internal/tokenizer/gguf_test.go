@@ -135,8 +135,8 @@ func TestGGUFScores(t *testing.T) {
 // Every name gives the ids of tokenizers with the pipeline that the name stands for.
 func TestGGUFPreTokenizers(t *testing.T) {
 	cases := vectorsOf(t, "pre")
-	aliases := map[string][]string{"llama-bpe": {"llama3", "llama-v3", "falcon3", "pixtral"}, "dbrx": {"smaug-bpe", "glm4", "chatglm-bpe"},
-		"gpt-4o": {"llama4"}, "gpt-2": {"phi-2"}, "olmo": {"mpt"},
+	aliases := map[string][]string{"llama-bpe": {"llama3", "llama-v3", "falcon3", "pixtral", "glm4"},
+		"dbrx": {"smaug-bpe", "chatglm-bpe"}, "gpt-4o": {"llama4"}, "gpt-2": {"phi-2"}, "olmo": {"mpt"},
 		"smollm": {"starcoder", "refact", "codeshell", "minerva-7b"}}
 	names := 0
 	for _, c := range cases {
