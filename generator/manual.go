@@ -93,8 +93,8 @@ var notes = manual.Notes(
 		"else of it is used. Nothing is downloaded: what is missing is named with the command that gets it. The user " +
 		"of the service has no home directory: give a path, or set HF_HUB_CACHE or OLLAMA_MODELS in its settings. " +
 		"Quantised checkpoints of compressed-tensors (FP8, four bits, MXFP4), fp8, AWQ and GPTQ are converted at load; activations are never quantised. A GPU refuses " +
-		"weights in activation order (desc_act), gate and up projections in two formats, and quantised q, k or v " +
-		"beside one of 16 bits: --device host serves them."},
+		"weights in activation order (desc_act), gate and up projections in two formats, and q, k and v of which some are " +
+		"quantised and some are not, or some are in f16 and others not: --device host serves them."},
 )
 
 var exits = manual.Exit(

@@ -1,6 +1,11 @@
 package model
 
-import "reel.internal/reel/kernels"
+import (
+	"maps"
+	"slices"
+
+	"reel.internal/reel/kernels"
+)
 
 // A mixed pass has the next tokens of running sequences and tokens of prompts, so weights are read once for both. It is a
 // prefill pass that begins with generated rows, padding included. Their results are those of a decode pass, bit for bit: see
@@ -34,16 +39,14 @@ func (c Config) MixedRows(on MixedOn, n int) (rows, most int) {
 }
 
 // mixedRowsOnGPU returns the generated rows of a mixed pass on a GPU with n running sequences, padding included, and the
-// most rows of prompts beside them that its kernels take; 0: there are no kernels for it. They are for dense models in 16
-// bits. What their attention gives is added to the residual stream without a bias, and without a norm before.
+// most rows of prompts beside them that its kernels take; 0: there are no kernels for it. They are for dense models in one
+// type of 16 bits. What their attention gives is added to the residual stream without a bias, and without a norm before.
 func (c Config) mixedRowsOnGPU(on MixedOn, n int) (rows, most int) {
 	if !on.Hopper || c.Experts != nil || c.Latent != nil || c.NormsAfter || c.OutputBias || on.MaxRows < kernels.LeastMixed {
 		return 0, 0
 	}
-	for _, f := range on.Formats {
-		if f.Quantised() {
-			return 0, 0
-		}
+	if !OneType(on.Formats) {
+		return 0, 0
 	}
 	of := func(rows, cols int) kernels.Weight {
 		return kernels.Weight{DType: kernels.BF16, Rows: rows, Cols: cols}
@@ -55,4 +58,10 @@ func (c Config) mixedRowsOnGPU(on MixedOn, n int) (rows, most int) {
 		}
 	}
 	return kernels.MixedRows(n)
+}
+
+// OneType reports whether a GPU packs all matrices of these formats as one type of 16 bits.
+func OneType(formats map[string]kernels.DType) bool {
+	all := slices.Collect(maps.Values(formats))
+	return !slices.ContainsFunc(all, kernels.DType.Quantised) && kernels.CheckTogether(true, all...) == nil
 }

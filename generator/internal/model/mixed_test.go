@@ -222,7 +222,8 @@ func TestMixedRows(t *testing.T) {
 	sparse.Experts = &model.Experts{}
 	gpu := model.MixedOn{GPU: true, Hopper: true, Chunk: 416, MaxRows: 1536,
 		Formats: map[string]kernels.DType{"a": kernels.BF16, "b": kernels.F32}}
-	ampere, small, quantised := gpu, gpu, gpu
+	ampere, small, quantised, types := gpu, gpu, gpu, gpu
+	types.Formats = map[string]kernels.DType{"a": kernels.BF16, "b": kernels.F16}
 	ampere.Hopper = false
 	small.MaxRows = kernels.LeastMixed - 1
 	quantised.Formats = map[string]kernels.DType{"a": kernels.BF16, "b": kernels.Q8_0}
@@ -249,6 +250,7 @@ func TestMixedRows(t *testing.T) {
 		{"another GPU", dense, ampere, 4, 0, 0},
 		{"too little memory", dense, small, 4, 0, 0},
 		{"quantised", dense, quantised, 4, 0, 0},
+		{"two types", dense, types, 4, 0, 0},
 		{"narrow", narrow, gpu, 4, 0, 0},
 		{"a bias", biased, gpu, 4, 0, 0},
 		{"experts", sparse, gpu, 4, 0, 0},

@@ -242,9 +242,9 @@ func (c Config) Parameters() (n int64) {
 }
 
 // CheckTensors checks the headers of a checkpoint against c before anything is loaded:
-// every tensor of c is there in its shape, all matrices have one element type unless any is
-// quantised, and there are no others, except redundant ones. Errors: weights.ErrMissing, ErrTensor, and
-// weights.ErrChanged, since it may read a tied head and the embedding.
+// every tensor of c is there in its shape and of a type that ops take, and there are no others, except redundant ones.
+// Matrices may differ in type; which mixtures a GPU multiplies is for CheckOps. Errors: weights.ErrMissing, ErrTensor,
+// and weights.ErrChanged, since it may read a tied head and the embedding.
 func (c Config) CheckTensors(tensors Tensors) error {
 	return weights.Guard(func() error { return c.checkTensors(tensors) })
 }
@@ -340,8 +340,7 @@ func (s TensorSpec) ordered(c Config) bool {
 }
 
 func (c Config) checkTensors(tensors Tensors) error {
-	wanted, quantised := map[string]bool{}, c.Quantised(tensors)
-	var first weights.Tensor // the first matrix; the others must have its type
+	wanted := map[string]bool{}
 	for _, s := range c.Tensors() {
 		wanted[s.Name] = true
 		t, err := tensors.Tensor(s.Name)
@@ -359,12 +358,6 @@ func (c Config) checkTensors(tensors Tensors) error {
 		case dtypes[t.DType] == 0:
 			return fmt.Errorf("%w: %s: %s is %v, and config.json has no quantization_config that says what that means",
 				ErrTensor, t.File, s.Name, t.DType)
-		case !s.Matrix() || quantised:
-		case first.DType == 0:
-			first = t
-		case t.DType != first.DType:
-			return fmt.Errorf("%w: %s: %s is %v and %s is %v, but all matrices must have one type",
-				ErrTensor, t.File, s.Name, t.DType, first.Name, first.DType)
 		}
 	}
 	if c.Eagle != nil {

@@ -69,9 +69,6 @@ func TestCheckpointsThatDoNotFit(t *testing.T) {
 			n.DType = weights.Q8_0
 			h[normName] = n
 		}, ErrTensor, normName},
-		"two types": {func(_ *Config, h headers) {
-			set(h, func(q *weights.Tensor) { q.DType = weights.F16 })
-		}, ErrTensor, "F16"},
 		"other head though tied": {func(c *Config, h headers) {
 			c.TiedHead = true
 			h[headName].Data[7] = 1

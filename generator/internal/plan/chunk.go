@@ -67,17 +67,8 @@ func (p Planner) afforded(context, batch int, budget int64) Sizes {
 	return s
 }
 
-// wholeTiles reports whether long prompts go through the products of whole output tiles: all of a dense model in 16 bits.
+// wholeTiles reports whether long prompts go through the products of whole output tiles: all of a dense model in one type
+// of 16 bits.
 func (p Planner) wholeTiles() bool {
-	return p.Config.Experts == nil && p.Config.Latent == nil && !p.quantised()
-}
-
-// quantised reports whether a matrix is in a quantised format.
-func (p Planner) quantised() bool {
-	for _, f := range p.Formats {
-		if f.Quantised() {
-			return true
-		}
-	}
-	return false
+	return p.Config.Experts == nil && p.Config.Latent == nil && model.OneType(p.Formats)
 }

@@ -38,6 +38,8 @@ func TestPlanLargeChunk(t *testing.T) {
 		{hopper, model.Config{}, kernels.F16, 416}, {hopper, model.Config{}, kernels.Q4_0, 416},
 		{hopper, model.Config{Embedding: &model.Embedding{}}, kernels.Q4_0, 832},
 		{hopper, model.Config{Embedding: &model.Embedding{}}, kernels.BF16, hopperChunk},
+		{hopper, model.Config{Embedding: &model.Embedding{}}, kernels.F32, hopperChunk}, // packed as bfloat16
+		{hopper, model.Config{Embedding: &model.Embedding{}}, kernels.F16, 832},
 		{hopper, model.Config{Embedding: &model.Embedding{}, Ranks: 2}, kernels.BF16, hopperChunk},
 		{hopper, model.Config{Experts: &model.Experts{}}, kernels.BF16, 832},
 		{hopper, model.Config{Latent: &model.Latent{}}, kernels.BF16, 416}} {
