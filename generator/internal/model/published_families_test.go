@@ -216,6 +216,20 @@ func TestMultipliersOutOfBounds(t *testing.T) {
 			t.Errorf("%s: %v", with, err)
 		}
 	}
+	for _, field := range []string{`"residual_multiplier":0.22`, `"embedding_multiplier":12.0`, `"logits_scaling":16.0`,
+		`"attention_multiplier":0.0078125`} {
+		name := strings.Split(field, `"`)[1]
+		for _, zero := range []string{"0", "0.0", "1e-60"} {
+			_, err := ParseConfig([]byte(strings.Replace(published["granite-3.1-8b"], field, `"`+name+`":`+zero, 1)), nil)
+			if err == nil || !strings.Contains(err.Error(), name+" is ") || !strings.Contains(err.Error(), "wants 0.001 to") &&
+				!strings.Contains(err.Error(), "wants 1e-06 to") {
+				t.Errorf("%s of %s: %v", name, zero, err)
+			}
+		}
+		if _, err := ParseConfig([]byte(strings.Replace(published["granite-3.1-8b"], field+",", "", 1)), nil); err != nil {
+			t.Errorf("without %s: %v", name, err)
+		}
+	}
 	_, err := ParseConfig([]byte(strings.Replace(published["gemma-2-9b"], `"attn_logit_softcapping":50.0`,
 		`"attn_logit_softcapping":-50.0`, 1)), nil)
 	if err == nil || !strings.Contains(err.Error(), "attn_logit_softcapping") {
