@@ -19,7 +19,8 @@ func (l *Loaded) startFormats(t server.Tokenizer, c model.Config, warn func(line
 		TokenBytes(id int32) (string, bool)
 	})
 	if !ok {
-		l.Model.Formats = noText{}
+		ids, _ := t.(idsOnly)
+		l.Model.Formats = noText{ids}
 		return nil
 	}
 	path, err := os.Executable()
@@ -36,7 +37,7 @@ func (l *Loaded) startFormats(t server.Tokenizer, c model.Config, warn func(line
 }
 
 // noText refuses formats of a model without a tokenizer.
-type noText struct{}
+type noText struct{ ids idsOnly }
 
 // Compile refuses the format.
 func (t noText) Compile(ctx context.Context, user engine.User, _ protocol.Format) (engine.Format, error) {
@@ -50,8 +51,7 @@ func (t noText) CompileAfter(ctx context.Context, user engine.User, _ protocol.F
 }
 
 // CompileCalls refuses the calls.
-func (noText) CompileCalls(context.Context, engine.User, string, []int32) (engine.Format, error) {
-	return nil, protocol.Errorf(protocol.CodeFormatUnavailable,
-		"download the checkpoint's tokenizer.json and start the generator again",
+func (t noText) CompileCalls(context.Context, engine.User, string, []int32) (engine.Format, error) {
+	return nil, protocol.Errorf(protocol.CodeFormatUnavailable, t.ids.download(),
 		"a format is of text, and this model has no tokenizer")
 }

@@ -62,7 +62,7 @@ func (l *Prepared) openGGUF(files weights.GGUF, limits []memlimit.Limit) (source
 func (l *Prepared) readGGUFTokenizer(s *source, name string) error {
 	m := s.metadata
 	if !m.Has("tokenizer.ggml.model") {
-		l.tokenizer, l.decoder = idsOnly{}, func([]int32) server.Decoder { return idsOnly{} }
+		l.tokenizer, l.decoder = idsOnly{gguf: true}, func([]int32) server.Decoder { return idsOnly{} }
 		l.warnings = append(l.warnings, noGGUFTokenizer)
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"reel.internal/reel/generator/internal/config"
+	"reel.internal/reel/generator/internal/engine"
 	"reel.internal/reel/generator/internal/marked"
 	"reel.internal/reel/generator/internal/server"
 	"reel.internal/reel/generator/tiny"
@@ -52,6 +53,28 @@ func TestLoadADirectory(t *testing.T) {
 	}
 	if ids, err := m.Tokenizer.EncodeMarked(marked.Trusted("ROMEO:"), true); err != nil || len(ids) < 2 {
 		t.Errorf("encodes to %v, %v", ids, err)
+	}
+}
+
+// A GGUF file without a tokenizer says what gets one: the tokenizer.json beside it is not read.
+func TestGGUFWithoutATokenizer(t *testing.T) {
+	l, err := Prepare(config.Options{Model: ggufModel(t, "llama-2", unchanged), Device: "host"}, func(float64, string) {})
+	if err != nil || !slices.Contains(l.warnings, noGGUFTokenizer) {
+		t.Fatalf("warnings at start: %q, %v", l.warnings, err)
+	}
+	var text, form *protocol.Error
+	_, err = l.tokenizer.EncodeMarked(marked.Trusted("text"), true)
+	if !errors.As(err, &text) || !strings.Contains(text.Message, "GGUF file has no tokenizer") ||
+		!strings.Contains(text.Hint, "complete GGUF file") || strings.Contains(text.Hint+text.Message, "tokenizer.json") {
+		t.Errorf("a prompt of text: %v, %+v", err, text)
+	}
+	var loaded Loaded
+	if err := loaded.startFormats(l.tokenizer, l.Model.Config, func(string) {}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = loaded.Model.Formats.Compile(t.Context(), engine.User{}, protocol.Format{})
+	if !errors.As(err, &form) || !strings.Contains(form.Hint, "complete GGUF file") {
+		t.Errorf("a format: %v, %+v", err, form)
 	}
 }
 
