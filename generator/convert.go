@@ -31,9 +31,9 @@ func (p *program) convertCommand() *cobra.Command {
 		Long: "convert reads a directory with config.json, tokenizer.json and safetensors in BF16, F16 or F32, or\n" +
 			"ORG/NAME from the Hugging Face cache, and writes a GGUF file for Reel, llama.cpp and other readers.\n" +
 			"Blocks equal those of llama.cpp, without an importance matrix: q8_0 and q4_0 in all matrices, or the\n" +
-			"mixture q4_k_m, mostly Q4_K and Q6_K. It prints sizes, and what the weights lose. OUT.gguf.new becomes\n" +
-			"OUT.gguf when it is whole. Exit code 78 if the model cannot be converted or OUT.gguf exists, 1 if\n" +
-			"writing fails or a signal ends it.",
+			"mixture q4_k_m, mostly Q4_K and Q6_K; matrices whose columns are no whole blocks are F16. It prints\n" +
+			"sizes, and what the weights lose. OUT.gguf.new becomes OUT.gguf when it is whole. Exit\n" +
+			"code 78 if the model cannot be converted or OUT.gguf exists, 1 if writing fails or a signal ends it.",
 		Args: twoArguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			job.Out = args[1]
@@ -138,7 +138,7 @@ func addTokenizer(job *convert.Job, files fs.FS, c assembly.Checkpoint) (warning
 
 // refusedConversion marks errors that the same command would meet again as [config.ErrConfig].
 func refusedConversion(err error) error {
-	for _, kind := range []error{convert.ErrTarget, convert.ErrExists, convert.ErrColumns, convert.ErrSource,
+	for _, kind := range []error{convert.ErrTarget, convert.ErrExists, convert.ErrSource,
 		convert.ErrRange, model.ErrUnsupported, weights.ErrNotFinite} {
 		if errors.Is(err, kind) {
 			return config.OfKind(err, config.ErrConfig)

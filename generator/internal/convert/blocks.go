@@ -19,6 +19,7 @@ type format struct {
 // compiled without fused multiply-add; Q8_0 and Q4_0 are those of Python's package gguf.)
 var formats = map[weights.DType]format{
 	weights.F32:  {encodeF32, kernels.F32},
+	weights.F16:  {encodeF16, kernels.F16},
 	weights.Q8_0: {encodeQ8_0, kernels.Q8_0},
 	weights.Q4_0: {encodeQ4_0, kernels.Q4_0},
 	weights.Q5_0: {encodeQ5_0, kernels.Q5_0},
@@ -40,6 +41,8 @@ func encode(out []byte, d weights.DType, x []float32) {
 func encodeF32(block []byte, x []float32) {
 	binary.LittleEndian.PutUint32(block, math.Float32bits(x[0]))
 }
+
+func encodeF16(block []byte, x []float32) { putHalf(block, x[0]) }
 
 // putHalf writes v as binary16.
 func putHalf(b []byte, v float32) { binary.LittleEndian.PutUint16(b, half(v)) }

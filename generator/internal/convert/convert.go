@@ -19,11 +19,10 @@ import (
 
 // Errors of a conversion, beside those of the packages model and weights and of the system.
 var (
-	ErrTarget  = errors.New("unknown format")
-	ErrExists  = errors.New("exists")
-	ErrColumns = errors.New("columns are no whole blocks")
-	ErrSource  = errors.New("cannot be converted")
-	ErrRange   = errors.New("out of the format's range")
+	ErrTarget = errors.New("unknown format")
+	ErrExists = errors.New("exists")
+	ErrSource = errors.New("cannot be converted")
+	ErrRange  = errors.New("out of the format's range")
 )
 
 // Job is a conversion.
@@ -40,9 +39,8 @@ type Job struct {
 }
 
 // Run writes the file job.Out, by way of job.Out.new beside it. Whatever happens, job.Out is afterwards what it was, or
-// the whole new file. It uses all processors, and memory for a few rows of each. Errors: [ErrExists], [ErrColumns],
-// [ErrSource], [ErrRange], model.ErrUnsupported, weights.ErrNotFinite, weights.ErrChanged, the system's, and
-// ctx's once it has ended.
+// the whole new file. It uses all processors, and memory for a few rows of each. Errors: [ErrExists], [ErrSource],
+// [ErrRange], model.ErrUnsupported, weights.ErrNotFinite, weights.ErrChanged, the system's, and ctx's once it has ended.
 func Run(ctx context.Context, job Job) (Report, error) {
 	job.Config, job.Tensors = model.Plain(job.Config, job.Tensors)
 	plan, err := job.plan()
@@ -124,7 +122,7 @@ func (job Job) plan() (*plan, error) {
 		}
 		to := weights.F32
 		if err == nil && s.Matrix() {
-			to, err = job.Target.format(job.Config, s)
+			to = job.Target.format(job.Config, s)
 		}
 		if err != nil {
 			return nil, err

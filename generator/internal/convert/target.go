@@ -1,7 +1,6 @@
 package convert
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -33,8 +32,9 @@ func Targets() string {
 	return strings.Join(names, ", ")
 }
 
-// format returns the format of a matrix. The error is [ErrColumns].
-func (t Target) format(c model.Config, s model.TensorSpec) (d weights.DType, err error) {
+// format returns the format of a matrix: float16 if its columns are no whole blocks of any. (llama.cpp:
+// tensor_type_fallback, which has no such format for a matrix that is to be Q8_0 or Q4_0 itself.)
+func (t Target) format(c model.Config, s model.TensorSpec) (d weights.DType) {
 	switch t {
 	case Q8_0:
 		d = weights.Q8_0
@@ -44,9 +44,9 @@ func (t Target) format(c model.Config, s model.TensorSpec) (d weights.DType, err
 		d = narrower(mixture(c, s), s.Shape[1])
 	}
 	if elements, _ := d.Block(); s.Shape[1]%elements != 0 {
-		return d, fmt.Errorf("%w: %s has %d, wants a multiple of %d", ErrColumns, s.Name, s.Shape[1], elements)
+		return weights.F16
 	}
-	return d, nil
+	return d
 }
 
 // mixture returns the format of a matrix in Q4_K_M: Q6_K of the head, which may be the embedding, and of half of the

@@ -45,6 +45,9 @@ func (w *worker) convert(p part) (s sums, err error) {
 	case !(s.square <= math.MaxFloat64):
 		return s, fmt.Errorf("weights: %s: tensor %.80q: an element of the rows from %d on is %w", t.File, t.Name, p.first,
 			weights.ErrNotFinite)
+	case !(s.error <= math.MaxFloat64) && t.to == weights.F16:
+		return s, fmt.Errorf("%w: %s: %s: its %d columns are no whole blocks, so it would be F16, and an element of the rows "+
+			"from %d on is more than 65504: serve the checkpoint as it is", ErrRange, t.File, t.Name, columns(t.Shape), p.first)
 	case !(s.error <= math.MaxFloat64):
 		return s, fmt.Errorf("%w: %s: %s: a scale of %v in the rows from %d on is more than 65504: convert to a format "+
 			"with a smaller one, or use F16 or BF16", ErrRange, t.File, t.Name, t.to, p.first)
