@@ -192,7 +192,7 @@ func TestConfigsThatAreRefused(t *testing.T) {
 		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"rope_type":"default","mrope_section":[1]}`,
 			"mrope_section"},
 		{"llama-2-7b", `"rope_scaling":null`, `"rope_scaling":{"rope_type":"default","partial_rotary_factor":0.5}`,
-			"partial_rotary_factor"},
+			`rope_type "default", partial_rotary_factor 0.5`},
 		{"llama-2-7b", `"rope_scaling":null`, `"partial_rotary_factor":0.75`, "partial_rotary_factor"},
 		{"llama-2-7b", `"rope_scaling":null`, `"quantization_config":{"bits":4}`, "quantization_config"},
 		{"llama-2-7b", `"rope_scaling":null`, `"final_logit_softcapping":30.0`, "final_logit_softcapping"},

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"reflect"
@@ -136,7 +137,14 @@ func (r *ropes) String() string {
 	if r == nil {
 		return "none"
 	}
-	return fmt.Sprintf("type %q, factor %g, partial_rotary_factor %g", r.kind(), r.Factor, r.fraction())
+	text := fmt.Sprintf("rope_type %q", cmp.Or(r.kind(), "default"))
+	if r.Factor != 0 {
+		text += fmt.Sprintf(", factor %g", r.Factor)
+	}
+	if r.fraction() != 1 {
+		text += fmt.Sprintf(", partial_rotary_factor %g", r.fraction())
+	}
+	return text
 }
 
 // ropes returns RoPE's parameters, which the file holds under a new name or an old one.

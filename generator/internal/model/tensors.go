@@ -369,11 +369,23 @@ func (c Config) checkTensors(tensors Tensors) error {
 	for _, name := range tensors.Names() {
 		if !wanted[name] && !c.redundant(tensors, name) {
 			t, _ := tensors.Tensor(name)
-			return fmt.Errorf("%w: %s: the config (%s, %d layers) has no tensor %.80q",
-				ErrTensor, t.File, c.Name, c.Layers, name)
+			return fmt.Errorf("%w: %s: the config (%s, %d layers) has no tensor %.80q%s",
+				ErrTensor, t.File, c.Name, c.Layers, name, c.without(name))
 		}
 	}
 	return nil
+}
+
+// without returns the field of config.json with which there is no tensor of a name, or "".
+func (c Config) without(name string) string {
+	_, own, _ := LayerOf(name)
+	switch {
+	case families[c.Name].mayBias && !c.Bias && strings.HasPrefix(own, "self_attn.") && strings.HasSuffix(own, "_proj.bias"):
+		return ": attention_bias is false in config.json"
+	case c.Latent != nil && c.Experts != nil && c.Experts.Shared == 0 && strings.Contains(own, "shared_expert"):
+		return ": n_shared_experts is 0 in config.json"
+	}
+	return ""
 }
 
 // redundant reports whether a tensor repeats a fact of the config: the frequencies of
