@@ -236,5 +236,6 @@ func hostMemory(o config.Options) (string, error) {
 	case err != nil:
 		return "", nil
 	}
-	return fmt.Sprintf("KV cache, arena and graphs take %s at most; the bound is %s", plan.Size(r.Total), r.Limit), nil
+	return fmt.Sprintf("weights take %s, and KV cache, arena and graphs %s at most; the bound is %s", plan.Size(r.WeightSum),
+		plan.Size(r.Total-r.WeightSum+r.Read), r.Limit), nil
 }

@@ -125,7 +125,7 @@ func TestPlanOfADraftModel(t *testing.T) {
 	}
 	r, err := plan.ReportFor(c, use, o, "x", 1<<32)
 	if l := prepared(t, o); err != nil || r.KV.PageBytes != l.pageBytes() || r.Arena != l.sizes.Arena ||
-		r.WeightSum != l.sizes.WeightBytes() || r.Weights[len(r.Weights)-1].Parameters != c.Parameters() {
+		r.WeightSum != l.planned()[0].Planned || r.Weights[len(r.Weights)-1].Parameters != c.Parameters() {
 		t.Errorf("%+v, the start has %+v: %v", r, l.sizes, err)
 	}
 	o.Draft += "/none"

@@ -358,13 +358,8 @@ func ShapeOf(m *model.Model) protocol.Shape {
 // planned returns the planned memory by kind. Weights that are read from a mapped file count
 // as pages of the page cache.
 func (l Prepared) planned() []protocol.MemoryUse {
-	s, weights := l.sizes, l.sizes.WeightBytes()
-	if !l.Hardware.Packed {
-		weights += l.Model.WeightBytes()
-		if l.draft != nil {
-			weights += l.EngineOptions.DraftModel.WeightBytes()
-		}
-	}
+	s := l.sizes
+	weights := s.WeightBytes() + s.ReadBytes()
 	list := []protocol.MemoryUse{{Kind: protocol.MemoryWeights, Planned: weights},
 		{Kind: protocol.MemoryKV, Planned: s.KVPool()},
 		{Kind: protocol.MemoryArena, Planned: s.Arena}, {Kind: protocol.MemoryGraphs, Planned: s.Graphs}}

@@ -12,6 +12,7 @@ import (
 	"reel.internal/reel/generator/internal/config"
 	"reel.internal/reel/generator/internal/engine"
 	"reel.internal/reel/generator/internal/marked"
+	"reel.internal/reel/generator/internal/plan"
 	"reel.internal/reel/generator/internal/server"
 	"reel.internal/reel/generator/tiny"
 	"reel.internal/reel/protocol"
@@ -53,6 +54,40 @@ func TestLoadADirectory(t *testing.T) {
 	}
 	if ids, err := m.Tokenizer.EncodeMarked(marked.Trusted("ROMEO:"), true); err != nil || len(ids) < 2 {
 		t.Errorf("encodes to %v, %v", ids, err)
+	}
+}
+
+// A plan for the host and a generator's status have one figure of the weights: what the device takes, and the matrices as
+// they are loaded, those too that are converted.
+func TestWeightsHaveOneFigure(t *testing.T) {
+	converted, _ := float8Model(t)
+	dirs := []string{converted, ggufModel(t, "llama-2", zeros)}
+	for _, family := range []string{"llama-2", "mistral", "phi-3", "qwen2", "qwen3-embedding", "olmoe", "gpt-oss-mxfp4",
+		"deepseek-v2", "deepseek-v3", "gemma-4-e2b", "gemma-4-moe"} {
+		dirs = append(dirs, filepath.Join("../model/testdata", family))
+	}
+	for _, dir := range dirs {
+		o := config.Options{Model: dir, Device: "host", MaxSeqLen: 32, MaxBatch: 1}
+		files, name, err := ModelFiles(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, use, err := Headers(files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := plan.ReportFor(c, use, o, name, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := Prepare(o, func(float64, string) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		loaded := l.sizes.WeightBytes() + l.Model.WeightBytes()
+		if status := l.planned()[0].Planned; r.WeightSum != loaded || status != loaded {
+			t.Errorf("%s: the plan has %d bytes of weights, the status %d, and %d are loaded", dir, r.WeightSum, status, loaded)
+		}
 	}
 }
 

@@ -57,7 +57,7 @@ func (p Planner) draftWeights(context int) []weightSize {
 	}
 	sum := weightSize{kind: p.Draft.kind()}
 	for _, w := range p.drafter().weights(context) {
-		sum.parameters, sum.bytes = sum.parameters+w.parameters, sum.bytes+w.bytes
+		sum.parameters, sum.bytes, sum.read = sum.parameters+w.parameters, sum.bytes+w.bytes, sum.read+w.read
 	}
 	return []weightSize{sum}
 }

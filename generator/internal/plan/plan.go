@@ -73,12 +73,13 @@ func (p Planner) weights(context int) (all []weightSize) {
 		model.NormTensor, model.HeadTensor,
 	}
 	taken := map[model.TensorKind]*meter{}
-	parameters := map[model.TensorKind]int64{}
+	parameters, read := map[model.TensorKind]int64{}, map[model.TensorKind]int64{}
 	for _, kind := range kinds {
 		taken[kind] = &meter{block: p.Profile.block}
 	}
 	for _, t := range p.Config.Tensors() {
 		parameters[t.Kind] += t.Elements()
+		read[t.Kind] += p.readBytes(t)
 		for _, rows := range t.Weights() {
 			taken[t.Kind].add(p.weight(t, p.Config.RankRows(t, rows)))
 		}
@@ -89,7 +90,7 @@ func (p Planner) weights(context int) (all []weightSize) {
 	taken[model.NormTensor].add(c.RoPEBytes() + c.OnesBytes())
 	for _, kind := range kinds {
 		if parameters[kind] > 0 || taken[kind].taken() > 0 {
-			all = append(all, weightSize{kind, parameters[kind], taken[kind].taken()})
+			all = append(all, weightSize{kind, parameters[kind], taken[kind].taken(), read[kind]})
 		}
 	}
 	return all

@@ -20,7 +20,8 @@ type Report struct {
 	Reserve    ReportReserve  `json:"reserve"`
 	Weights    []reportWeight `json:"weights"`
 	WeightSum  int64          `json:"weights_bytes"`
-	Loading    int64          `json:"loading_bytes"` // beside the weights, while they are packed
+	Read       int64          `json:"read_bytes,omitempty"` // of these, what no total has: files' pages, and what is converted
+	Loading    int64          `json:"loading_bytes"`        // beside the weights, while they are packed
 	KV         reportKV       `json:"kv"`
 	Arena      int64          `json:"arena_bytes"`
 	Graphs     reportGraphs   `json:"graphs"`
@@ -129,7 +130,7 @@ func NewReport(p Planner, name string, vram int64) (Report, error) {
 func reportOf(p Planner, s Sizes, name string) Report {
 	c := p.Config
 	r := Report{Model: name, ModelType: c.Name, Parameters: c.Parameters(), Context: s.context, MaxBatch: s.batch,
-		WeightSum: s.WeightBytes(), Loading: s.loading, Arena: s.Arena, Overhead: s.Overhead,
+		WeightSum: s.WeightBytes() + s.ReadBytes(), Read: s.ReadBytes(), Loading: s.loading, Arena: s.Arena, Overhead: s.Overhead,
 		AtStart: s.AtStart(), Total: s.Total(), HostCache: s.HostCache,
 		KV: reportKV{PageTokens: pageTokens, PageBytes: s.pageBytes, Pages: s.Pages, Paged: s.KVPool(),
 			Dense: s.pageBytes / pageTokens * int64(s.context) * int64(s.slots())},
@@ -147,7 +148,7 @@ func reportOf(p Planner, s Sizes, name string) Report {
 		r.CacheDir = p.Options.CacheDirBytes
 	}
 	for _, w := range s.weights {
-		r.Weights = append(r.Weights, reportWeight{w.kind, w.parameters, w.bytes})
+		r.Weights = append(r.Weights, reportWeight{w.kind, w.parameters, w.bytes + w.read})
 	}
 	return r
 }
@@ -179,7 +180,11 @@ func (r Report) Print(w io.Writer) {
 	for _, k := range r.Weights {
 		line(string(k.Kind), k.Bytes, "%d parameters", k.Parameters)
 	}
-	line("weights", r.WeightSum, "and %s beside them while they are loaded", Size(r.Loading))
+	if r.Read > 0 {
+		line("weights", r.WeightSum, "%s of it are no part of the totals: pages of files, and what is converted", Size(r.Read))
+	} else {
+		line("weights", r.WeightSum, "and %s beside them while they are loaded", Size(r.Loading))
+	}
 	line("KV cache, paged", r.KV.Paged, "%d pages of %d tokens and a trash page, %d bytes each",
 		r.KV.Pages, r.KV.PageTokens, r.KV.PageBytes)
 	line("  dense", r.KV.Dense, "every sequence at full length, without pages")

@@ -1,6 +1,9 @@
 package plan
 
-import "reel.internal/reel/generator/internal/model"
+import (
+	"reel.internal/reel/generator/internal/model"
+	"reel.internal/reel/kernels"
+)
 
 // Sizes is the memory that a model takes with a context and a batch. All but the counts
 // are bytes.
@@ -27,12 +30,23 @@ type Sizes struct {
 type weightSize struct {
 	kind              model.TensorKind
 	parameters, bytes int64
+	// read is the bytes of matrices that the host reads where they lie in files, or makes at load of others: the limits
+	// count both before the plan has its part, see [WeightUse].
+	read int64
 }
 
 // WeightBytes returns the bytes of all weights.
 func (s Sizes) WeightBytes() (n int64) {
 	for _, w := range s.weights {
 		n += w.bytes
+	}
+	return n
+}
+
+// ReadBytes returns the bytes of the matrices that are not the device's memory, but the host's beside the plan.
+func (s Sizes) ReadBytes() (n int64) {
+	for _, w := range s.weights {
+		n += w.read
 	}
 	return n
 }
@@ -83,3 +97,17 @@ const reserveTokens = 1024
 
 // reserveSlots returns how many slots are reserved beside a batch for further users.
 func reserveSlots(batch int) int { return min(max(batch/16, 1), 4) }
+
+// readBytes returns the bytes of a matrix as the host reads it, converted if it is; 0 of others, and on a GPU.
+func (p Planner) readBytes(t model.TensorSpec) int64 {
+	f := p.Formats[t.Name]
+	switch {
+	case !t.Matrix() || p.Profile.Packed:
+		return 0
+	case t.Unpacked && f.Quantised():
+		f = kernels.F32
+	case f == 0:
+		f = kernels.BF16
+	}
+	return f.Bytes(t.Elements())
+}
