@@ -211,3 +211,15 @@ func (f *configFile) setLocal(c *Config, fam family) {
 		c.Local = append(c.Local, fam.windowed(f, i))
 	}
 }
+
+// without returns the field of config.json with which there is no tensor of a name, or "".
+func (c Config) without(name string) string {
+	_, own, _ := LayerOf(name)
+	switch {
+	case families[c.Name].mayBias && !c.Bias && strings.HasPrefix(own, "self_attn.") && strings.HasSuffix(own, "_proj.bias"):
+		return ": attention_bias is false in config.json"
+	case c.Latent != nil && c.Experts != nil && c.Experts.Shared == 0 && strings.Contains(own, "shared_expert"):
+		return ": n_shared_experts is 0 in config.json"
+	}
+	return ""
+}

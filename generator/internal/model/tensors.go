@@ -376,18 +376,6 @@ func (c Config) checkTensors(tensors Tensors) error {
 	return nil
 }
 
-// without returns the field of config.json with which there is no tensor of a name, or "".
-func (c Config) without(name string) string {
-	_, own, _ := LayerOf(name)
-	switch {
-	case families[c.Name].mayBias && !c.Bias && strings.HasPrefix(own, "self_attn.") && strings.HasSuffix(own, "_proj.bias"):
-		return ": attention_bias is false in config.json"
-	case c.Latent != nil && c.Experts != nil && c.Experts.Shared == 0 && strings.Contains(own, "shared_expert"):
-		return ": n_shared_experts is 0 in config.json"
-	}
-	return ""
-}
-
 // redundant reports whether a tensor repeats a fact of the config: the frequencies of
 // RoPE, which old checkpoints hold, keys and values of layers that use others, layers that guess further tokens, a tied
 // head with the same data as the embedding, or any head of a model for embeddings.
