@@ -8,12 +8,14 @@ templates:
 The templates are our own: families, snippets that the families' templates are
 made of, and in constructs.txt everything else, with a line ---- between two. A
 case has a template, messages, special tokens, whether the answer is to be begun,
-and the text, or the error that the template raises, or another error.
+and the text, or the error that the template raises, or another error. Cases with
+tools, calls and other values are in families.py.
 """
 import datetime, json
 from pathlib import Path
 import jinja2, jinja2.ext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+import families
 
 NOW = datetime.datetime(2026, 3, 5, 7, 8, 9, 123456)
 
@@ -297,6 +299,7 @@ SNIPPETS = [
 ]
 
 FAMILIES["gpt-oss"] = Path(__file__).with_name("harmony.jinja").read_text()
+FAMILIES.update(families.TEMPLATES)
 
 # What gpt-oss's template sees beside messages with a role and content.
 CALL = {"function": {"name": "weather", "arguments": {"city": "Köln", "days": [1, 2.5], "unit": None}}}
@@ -328,10 +331,11 @@ CONVERSATIONS = {
     "odd": [("assistant", "first"), ("user", ""), ("tool", "t"), ("critic", "q")],
 }
 
-def render(template, messages, tokens, go):
+def render(template, messages, tokens, go, variables={}):
     try:
         compiled = environment().from_string(template)
-        return {"text": compiled.render(messages=messages, tools=None, documents=None, add_generation_prompt=go, **tokens)}
+        values = {"tools": None, "documents": None, **variables}
+        return {"text": compiled.render(messages=messages, add_generation_prompt=go, **values, **tokens)}
     except jinja2.exceptions.TemplateError as e:
         return {"raises" if type(e) is jinja2.exceptions.TemplateError else "fails": str(e)}
     except Exception as e:
@@ -349,7 +353,8 @@ def main():
         messages = [{"role": r, "content": c} for r, c in CONVERSATIONS[conversation]]
         cases.append({"template": name, "conversation": conversation, "add_generation_prompt": go, **render(template, messages, tokens, go)})
     conversations = {k: [{"role": r, "content": c} for r, c in v] for k, v in CONVERSATIONS.items()}
-    out = {"now": NOW.isoformat(), "tokens": tokens, "conversations": conversations, "families": FAMILIES, "cases": cases}
+    out = {"now": NOW.isoformat(), "tokens": tokens, "conversations": conversations, "families": FAMILIES, "cases": cases,
+           "dialogues": families.DIALOGUES, "values": families.VALUES, "family_cases": list(families.family_cases(render, tokens))}
     (Path(__file__).parent / "vectors.json").write_text(json.dumps(out, ensure_ascii=False, indent=1) + "\n")
 
 if __name__ == "__main__":
