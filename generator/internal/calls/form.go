@@ -25,6 +25,9 @@ const (
 	Coder
 	// GLM is the form of GLM since 4.5: <tool_call>f<arg_key>a</arg_key><arg_value>…</arg_value></tool_call>.
 	GLM
+	// Piped is the form of Granite 3 and Phi-4-mini: <|tool_call|>[{"name": …, "arguments": {…}}]. The latter writes
+	// <|/tool_call|> after the list.
+	Piped
 	// DeepSeek is the form of DeepSeek: <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{…}<｜tool▁call▁end｜>…, or
 	// with a type before the name and a fence around the arguments: function<｜tool▁sep｜>f```json{…}```.
 	DeepSeek
@@ -44,6 +47,9 @@ const (
 	toolCalls = "[TOOL_CALLS]"
 	idMark    = "[CALL_ID]"
 	argsMark  = "[ARGS]"
+	pipeBegin = "<|tool_call|>"
+	pipeEnd   = "<|/tool_call|>"
+	pipeTools = "<|tool|>" // before the tools of Phi-4-mini
 
 	functionBegin, functionEnd   = "<function=", "</function>"
 	parameterBegin, parameterEnd = "<parameter=", "</parameter>"
@@ -58,6 +64,7 @@ var markers = map[Family][]string{
 	Mistral: {toolCalls, idMark, argsMark},
 	Coder:   {callBegin, callEnd, functionBegin, functionEnd, parameterBegin, parameterEnd},
 	GLM:     {callBegin, callEnd, keyBegin, keyEnd, valueOpen, valueClose},
+	Piped:   {pipeBegin, pipeEnd},
 
 	DeepSeek: {callsBegin, callsEnd, oneBegin, oneEnd, separator, fenceEnd},
 	Gemma:    {pairsBegin, pairsEnd, quoteMark, resultBegin},
@@ -80,7 +87,7 @@ type Form struct {
 	Family Family
 	// Tools: the template shows tools to the model.
 	Tools bool
-	// List: a call of the family [Mistral] is an object in a list.
+	// List: a call of the family [Mistral] or [Piped] is an object in a list.
 	List bool
 	// Fenced: a call of the family [DeepSeek] has its type, and a fence around its arguments.
 	Fenced bool
@@ -104,7 +111,7 @@ func FormOf(template string) Form {
 		}
 		return f
 	}
-	f.List = f.Family == Mistral && !has(argsMark)
+	f.List = f.Family == Mistral && !has(argsMark) || f.Family == Piped
 	f.Fenced = f.Family == DeepSeek && has(fenceBegin)
 	for _, tags := range reasoningTags {
 		if has(tags[1]) {
@@ -135,6 +142,8 @@ func familyOf(has func(string) bool) Family {
 		return GLM
 	case has(callBegin) && has("arguments") && !has(functionBegin) && !has(keyBegin):
 		return Tagged
+	case has(pipeBegin), has(pipeTools):
+		return Piped
 	case has(`{"name": function name, "parameters"`), has(pythonTag) && has(`"parameters": `):
 		return Bare
 	}

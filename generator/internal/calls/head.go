@@ -14,7 +14,7 @@ func (r *Reader) opens(c byte) bool {
 	case Bare:
 		return c == '{' && (r.state == atStart || r.state == atAnswer || r.state == afterCall) ||
 			c == ';' && r.state == afterCall
-	case Mistral:
+	case Mistral, Piped:
 		return r.list && r.state == afterCall && (c == ',' || c == ']')
 	}
 	return false

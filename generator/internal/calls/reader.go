@@ -75,7 +75,7 @@ const (
 	atAnswer                       // a call or text
 	inAnswer                       // text, or a call with a marker
 	inHead                         // the object of a call, up to its arguments
-	inName                         // the name of a call of Mistral's newer form, or its list of objects
+	inName                         // the name of a call of Mistral's newer form, or a list of objects
 	inCallID                       // the id that may follow the name
 	beforeArgs                     // the arguments of that form
 	inArgs                         // the rest of a call's arguments
@@ -283,11 +283,11 @@ func (r *Reader) expects(marker string) bool {
 		return r.state == atStart || r.reasonsAgain()
 	case r.options.Form.End:
 		return r.state == inReasoning || r.options.Apart && r.reasonsAgain()
-	case callEnd, pairsEnd, resultBegin:
+	case callEnd, pipeEnd, pairsEnd, resultBegin:
 		return r.state == afterCall
 	case callsEnd, oneBegin, oneEnd, fenceEnd:
 		return r.state == afterCall && r.list
-	case callBegin, pythonTag, toolCalls, callsBegin, pairsBegin:
+	case callBegin, pipeBegin, pythonTag, toolCalls, callsBegin, pairsBegin:
 		return r.state == atStart || r.state == atAnswer || r.state == inAnswer || r.state == afterCall
 	case idMark:
 		return r.state == inName
@@ -310,8 +310,8 @@ func (r *Reader) meet(marker string, end int) {
 			return
 		}
 		r.state, r.skip = atAnswer, r.options.Apart
-	case callEnd, callsEnd, oneEnd, fenceEnd, pairsEnd:
-		r.list = r.list && marker != callsEnd
+	case callEnd, pipeEnd, callsEnd, oneEnd, fenceEnd, pairsEnd:
+		r.list = r.list && marker != callsEnd && marker != pipeEnd
 		r.clear(end)
 		r.skip = true
 	case callsBegin:
@@ -329,7 +329,7 @@ func (r *Reader) meet(marker string, end int) {
 			return
 		}
 		r.begin(inHead)
-	case toolCalls:
+	case toolCalls, pipeBegin:
 		r.begin(inName)
 		r.name, r.list = r.name[:0], false
 	case idMark:

@@ -91,6 +91,7 @@ var (
 	titled   = Options{Form: Form{Family: Gemma, Begin: thoughtBegin, End: "<channel|>", Title: thoughtTitle}, Apart: true,
 		Tools: []string{"get", "put"}}
 	mistral  = Options{Form: Form{Family: Mistral}, Tools: []string{"get", "put"}}
+	piped    = Options{Form: Form{Family: Piped, List: true}, Tools: []string{"get", "put"}}
 	thinking = Options{Form: Form{Begin: "<think>", End: "</think>"}, Apart: true}
 	exact    = Options{Form: Form{Begin: "<think>", End: "</think>"}, Apart: true, Inside: true, Exact: true}
 	both     = Options{Form: Form{Family: Tagged, Tools: true, Begin: "<think>", End: "</think>"}, Apart: true, Tools: []string{"get"}}
@@ -123,6 +124,12 @@ func TestCalls(t *testing.T) {
 	want(t, mistral, "[TOOL_CALLS]get[ARGS]"+arguments+"[TOOL_CALLS]put[CALL_ID]abcdefghi[ARGS] "+arguments, "", "",
 		get, put)
 	want(t, mistral, "[TOOL_CALLS] get"+arguments+" ", "", "", get)
+
+	want(t, piped, "<|tool_call|>["+call("arguments", "get")+", "+call("arguments", "put")+"]", "", "", get, put)
+	want(t, piped, "Hm. <|tool_call|>["+call("arguments", "get")+"]<|/tool_call|>\nYes, [1].", "", "Hm.Yes, [1].", get)
+	want(t, piped, "<|tool_call|>"+call("arguments", "get")+"<|/tool_call|><|tool_call|>"+call("arguments", "put"), "", "",
+		get, put)
+	want(t, piped, "<|tool_call|>["+call("arguments", "get")+"<|/tool_call|>, ]", "", ", ]", get)
 }
 
 // What only looks like a call is text, each byte of it.
@@ -262,10 +269,11 @@ func TestControlTokens(t *testing.T) {
 
 // Single ends the completion with its first call.
 func TestSingleCall(t *testing.T) {
-	for _, o := range []Options{hermes, llama, mistral} {
+	for _, o := range []Options{hermes, llama, mistral, piped} {
 		o.Single = true
 		text := `{"name": "get", "arguments": {"a": 1}}, {"name": "get", "arguments": {}}`
-		text = map[Family]string{Tagged: "<tool_call>" + text, Bare: text, Mistral: "[TOOL_CALLS][" + text}[o.Form.Family]
+		text = map[Family]string{Tagged: "<tool_call>" + text, Bare: text, Mistral: "[TOOL_CALLS][" + text,
+			Piped: "<|tool_call|>[" + text}[o.Form.Family]
 		want(t, o, text, "", "", `0 get {"a": 1}`)
 	}
 	o := hermes
@@ -282,7 +290,7 @@ func FuzzReader(f *testing.F) {
 		"<think>a</think>\n\nb<tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": 1}}\n</tool_call>",
 		`{"name": "get", "parameters": {}}; {`,
 		"[TOOL_CALLS] [{\"name\": \"get\", \"arguments\": {}}, {\"arguments\": {}, \"name\": \"put\"}]",
-		"[TOOL_CALLS]get[CALL_ID]a[ARGS]{}",
+		"[TOOL_CALLS]get[CALL_ID]a[ARGS]{}", "<|tool_call|>[{\"name\": \"get\", \"arguments\": {}}]<|/tool_call|>",
 		"<tool_call>\n<function=get>\n<parameter=s>\na\"<\n</parameter>\n<parameter=n>\n1\n</parameter>\n</function>\n</tool_call>",
 		"<tool_call>get\n<arg_key>s</arg_key>\n<arg_value>a\"<\n</arg_value><arg_key>o</arg_key><arg_value>{}</arg_value></tool_call>",
 		"<tool_call>get\x01<arg_key>\x02s\x01</arg_key>\x02\x01<arg_value>\x02a\x01</arg_value>\x02\x01</tool_call>\x02",
@@ -299,7 +307,7 @@ func FuzzReader(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string, n uint8) {
 		for _, o := range []Options{hermes, llama, mistral, thinking, exact, both, coder, glm, deepseek, fenced,
-			channelled, gemma, titled} {
+			channelled, gemma, titled, piped} {
 			for _, set := range []func(){func() {}, func() { o.Control = o.Form.Markers() }, func() { o.Inside = true }} {
 				set()
 				whole, pieces := read(t, o, text, len(text)+1), read(t, o, text, int(n)+1)

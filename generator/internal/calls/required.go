@@ -70,7 +70,7 @@ func NewRequired(f Form, control map[int32]string, tools []Tool, single, inside 
 	}
 	switch {
 	case f.List:
-		r.Begin, r.End = r.parts(toolCalls, "["), r.parts("]")
+		r.Begin, r.End = r.parts(map[Family]string{Mistral: toolCalls, Piped: pipeBegin}[f.Family], "["), r.parts("]")
 	case f.Family == DeepSeek:
 		r.Begin, r.End = r.parts(callsBegin), r.parts(callsEnd)
 	}

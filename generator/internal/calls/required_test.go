@@ -42,6 +42,11 @@ func TestRequired(t *testing.T) {
 				`{"head":[{"text":"{\"name\": \"a\", \"arguments\": "}],"schema":{"type":"object"},"tail":[{"text":"}"}]},` +
 				`{"head":[{"text":"{\"name\": \"b\\\"\", \"arguments\": "}],"schema":{},"tail":[{"text":"}"}]}],` +
 				`"between":[{"text":", "}],"end":[{"text":"]"}]}`, []int32{5}},
+		{Form{Family: Piped, List: true}, map[int32]string{5: pipeBegin}, true, false,
+			`{"think":null,"begin":[{"token":5},{"text":"["}],"calls":[` +
+				`{"head":[{"text":"{\"name\": \"a\", \"arguments\": "}],"schema":{"type":"object"},"tail":[{"text":"}"}]},` +
+				`{"head":[{"text":"{\"name\": \"b\\\"\", \"arguments\": "}],"schema":{},"tail":[{"text":"}"}]}],` +
+				`"between":null,"end":[{"text":"]"}]}`, []int32{5}},
 		{Form{Family: Mistral}, map[int32]string{5: toolCalls, 6: argsMark}, false, false,
 			`{"think":null,"begin":null,"calls":[` +
 				`{"head":[{"token":5},{"text":"a"},{"token":6}],"schema":{"type":"object"},"tail":null},` +
@@ -104,8 +109,10 @@ func TestFormOf(t *testing.T) {
 		"{{ tools }}<｜tool▁calls▁begin｜><｜tool▁sep｜>{": {Family: DeepSeek, Tools: true},
 		"{{ tools }}<｜tool▁calls▁begin｜><｜tool▁sep｜>```json</think>": {Family: DeepSeek, Tools: true, Fenced: true,
 			Begin: "<think>", End: "</think>"},
-		"<tool_call> arguments":                {},
-		"{{ content.split('</seed:think>') }}": {Begin: "<seed:think>", End: "</seed:think>"},
+		"{{ tools }}'After <|tool_call|> comes a list'": {Family: Piped, Tools: true, List: true},
+		"'<|tool|>' + m['tools'] + '<|/tool|>'":         {Family: Piped, Tools: true, List: true},
+		"<tool_call> arguments":                         {},
+		"{{ content.split('</seed:think>') }}":          {Begin: "<seed:think>", End: "</seed:think>"},
 	} {
 		if got := FormOf(template); got != want {
 			t.Errorf("%s: %+v, wants %+v", template, got, want)
