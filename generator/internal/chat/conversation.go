@@ -19,6 +19,7 @@ type form struct {
 	thinks  bool // reasoning is thinking too, beside reasoning_content
 	nothing bool // the content of a message that only calls tools is none instead of an empty text
 	folds   bool // results are tool_responses of the message with the calls
+	names   bool // calls are messages with the tool's name as metadata, and results have the role observation
 }
 
 // saysNone matches a template that leaves out an assistant's content where it is none, and only there.
@@ -30,6 +31,9 @@ var saysThinking = regexp.MustCompile(`(?s)\.thinking.*<\|channel\|>|<\|channel\
 // forms returns the forms for a conversation in the order in which to try them: a template that has calls in another
 // form than it expects fails. Most take a dict, which the filter tojson writes.
 func (c *compiled) forms(messages []protocol.Message) []form {
+	if c.names {
+		return []form{{names: true}}
+	}
 	if !slices.ContainsFunc(messages, func(m protocol.Message) bool { return len(m.ToolCalls) > 0 }) {
 		return []form{{thinks: c.thinks}}
 	}
@@ -41,8 +45,11 @@ func (c *compiled) forms(messages []protocol.Message) []form {
 
 // conversation returns the variable messages. Errors are [ErrTemplate].
 func conversation(messages []protocol.Message, f form) ([]any, error) {
-	if f.folds {
+	switch {
+	case f.folds:
 		return folded(messages, f)
+	case f.names:
+		return named(messages), nil
 	}
 	list := make([]any, len(messages))
 	for i, m := range messages {

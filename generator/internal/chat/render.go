@@ -19,12 +19,15 @@ type compiled struct {
 	none     bool // a message that only calls tools has content none
 	thinks   bool // reasoning is thinking too
 	folds    bool // results are tool_responses
+	names    bool // calls are messages with metadata
+	holds    bool // tools are a text in the system message
 }
 
 // compile compiles a template. Errors are [ErrTemplate].
 func compile(s Source) (*compiled, error) {
 	c := &compiled{tokens: s.Tokens, none: saysNone.MatchString(s.Template + s.Tools),
-		thinks: saysThinking.MatchString(s.Template + s.Tools), folds: saysResponses(s.Template + s.Tools)}
+		thinks: saysThinking.MatchString(s.Template + s.Tools), folds: saysResponses(s.Template + s.Tools),
+		names: saysObservation(s.Template + s.Tools), holds: saysHeld.MatchString(s.Template + s.Tools)}
 	var err error
 	if c.template, err = jinja.Compile(s.Template); err == nil && s.Tools != "" {
 		c.tools, err = jinja.Compile(s.Tools)
@@ -49,9 +52,14 @@ func (c *compiled) render(r Request, now time.Time) (marked.Text, error) {
 	}
 	var failed error // the first one
 	for _, f := range c.forms(r.Messages) {
-		if variables["messages"], err = conversation(r.Messages, f); err != nil {
+		messages, err := conversation(r.Messages, f)
+		if err == nil && c.holds {
+			messages, err = holding(messages, r.Tools)
+		}
+		if err != nil {
 			return nil, err
 		}
+		variables["messages"] = messages
 		text, err := run(template, jinja.Context{Variables: variables, Now: now, MaxBytes: r.MaxBytes})
 		if !errors.Is(err, ErrTemplate) {
 			return text, err
