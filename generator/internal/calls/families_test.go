@@ -29,8 +29,8 @@ func TestFormsOfFamilies(t *testing.T) {
 		"mistral.nemo":    {Family: Mistral, Tools: true, List: true},
 		"mistral.small":   {Family: Mistral, Tools: true, List: true},
 		"ministral3":      {Family: Mistral, Tools: true},
-		// Calls of these stay text: a name and a line of JSON, and Python within <function_calls>.
-		"glm4.0414": {Tools: true}, "olmo3": {Tools: true},
+		"glm4.0414":       {Family: Lined, Tools: true},
+		"olmo3":           {Tools: true}, // Calls stay text: Python within <function_calls>.
 	} {
 		if got := FormOf(v.Families[family]); got != want || v.Families[family] == "" {
 			t.Errorf("%s: %+v, wants %+v", family, got, want)

@@ -28,6 +28,8 @@ const (
 	// Piped is the form of Granite 3 and Phi-4-mini: <|tool_call|>[{"name": …, "arguments": {…}}]. The latter writes
 	// <|/tool_call|> after the list.
 	Piped
+	// Lined is the form of GLM-4 0414: a line with the tool's name, then {…}, and no text before them.
+	Lined
 	// DeepSeek is the form of DeepSeek: <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{…}<｜tool▁call▁end｜>…, or
 	// with a type before the name and a fence around the arguments: function<｜tool▁sep｜>f```json{…}```.
 	DeepSeek
@@ -144,6 +146,8 @@ func familyOf(has func(string) bool) Family {
 		return Tagged
 	case has(pipeBegin), has(pipeTools):
 		return Piped
+	case has("'observation'") && has("metadata"):
+		return Lined
 	case has(`{"name": function name, "parameters"`), has(pythonTag) && has(`"parameters": `):
 		return Bare
 	}

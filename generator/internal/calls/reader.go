@@ -105,6 +105,11 @@ func NewReader(o Options) *Reader {
 			r.texts = append(r.texts, m)
 		}
 	}
+	for _, tool := range o.Tools {
+		if o.Form.Family == Lined {
+			r.texts = append(r.texts, tool+"\n")
+		}
+	}
 	switch {
 	case o.Form.End != "" && o.Inside:
 		r.beginReasoning()
@@ -294,7 +299,7 @@ func (r *Reader) expects(marker string) bool {
 	case argsMark:
 		return r.state == inName || r.state == inCallID
 	}
-	return false
+	return r.options.Form.Family == Lined && (r.state == atStart || r.state == atAnswer)
 }
 
 // meet does what follows from an expected marker that ends before an offset.
@@ -336,6 +341,9 @@ func (r *Reader) meet(marker string, end int) {
 		r.word, r.state = r.word[:0], inCallID
 	case argsMark:
 		r.word, r.state = r.word[:0], beforeArgs
+	default: // of the family Lined
+		r.begin(beforeArgs)
+		r.tool = strings.TrimSuffix(marker, "\n")
 	}
 }
 

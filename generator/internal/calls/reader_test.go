@@ -92,6 +92,7 @@ var (
 		Tools: []string{"get", "put"}}
 	mistral  = Options{Form: Form{Family: Mistral}, Tools: []string{"get", "put"}}
 	piped    = Options{Form: Form{Family: Piped, List: true}, Tools: []string{"get", "put"}}
+	lined    = Options{Form: Form{Family: Lined}, Tools: []string{"get", "get_all", "put"}}
 	thinking = Options{Form: Form{Begin: "<think>", End: "</think>"}, Apart: true}
 	exact    = Options{Form: Form{Begin: "<think>", End: "</think>"}, Apart: true, Inside: true, Exact: true}
 	both     = Options{Form: Form{Family: Tagged, Tools: true, Begin: "<think>", End: "</think>"}, Apart: true, Tools: []string{"get"}}
@@ -124,6 +125,12 @@ func TestCalls(t *testing.T) {
 	want(t, mistral, "[TOOL_CALLS]get[ARGS]"+arguments+"[TOOL_CALLS]put[CALL_ID]abcdefghi[ARGS] "+arguments, "", "",
 		get, put)
 	want(t, mistral, "[TOOL_CALLS] get"+arguments+" ", "", "", get)
+
+	want(t, lined, "get\n"+arguments, "", "", get)
+	want(t, lined, "\nget_all\n "+arguments+"\nDone.", "", "Done.", "0 get_all "+arguments)
+	for _, text := range []string{"get", "get\n", "get it", "get\n[1]", "other\n{}", "So: get\n{}", "get {}", "get_\n{}"} {
+		want(t, lined, text, "", text)
+	}
 
 	want(t, piped, "<|tool_call|>["+call("arguments", "get")+", "+call("arguments", "put")+"]", "", "", get, put)
 	want(t, piped, "Hm. <|tool_call|>["+call("arguments", "get")+"]<|/tool_call|>\nYes, [1].", "", "Hm.Yes, [1].", get)
@@ -269,11 +276,11 @@ func TestControlTokens(t *testing.T) {
 
 // Single ends the completion with its first call.
 func TestSingleCall(t *testing.T) {
-	for _, o := range []Options{hermes, llama, mistral, piped} {
+	for _, o := range []Options{hermes, llama, mistral, piped, lined} {
 		o.Single = true
 		text := `{"name": "get", "arguments": {"a": 1}}, {"name": "get", "arguments": {}}`
 		text = map[Family]string{Tagged: "<tool_call>" + text, Bare: text, Mistral: "[TOOL_CALLS][" + text,
-			Piped: "<|tool_call|>[" + text}[o.Form.Family]
+			Piped: "<|tool_call|>[" + text, Lined: "get\n{\"a\": 1}, {"}[o.Form.Family]
 		want(t, o, text, "", "", `0 get {"a": 1}`)
 	}
 	o := hermes
@@ -291,6 +298,7 @@ func FuzzReader(f *testing.F) {
 		`{"name": "get", "parameters": {}}; {`,
 		"[TOOL_CALLS] [{\"name\": \"get\", \"arguments\": {}}, {\"arguments\": {}, \"name\": \"put\"}]",
 		"[TOOL_CALLS]get[CALL_ID]a[ARGS]{}", "<|tool_call|>[{\"name\": \"get\", \"arguments\": {}}]<|/tool_call|>",
+		"get\n{\"a\": 1}\nx", "get_a\n{",
 		"<tool_call>\n<function=get>\n<parameter=s>\na\"<\n</parameter>\n<parameter=n>\n1\n</parameter>\n</function>\n</tool_call>",
 		"<tool_call>get\n<arg_key>s</arg_key>\n<arg_value>a\"<\n</arg_value><arg_key>o</arg_key><arg_value>{}</arg_value></tool_call>",
 		"<tool_call>get\x01<arg_key>\x02s\x01</arg_key>\x02\x01<arg_value>\x02a\x01</arg_value>\x02\x01</tool_call>\x02",
@@ -307,7 +315,7 @@ func FuzzReader(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string, n uint8) {
 		for _, o := range []Options{hermes, llama, mistral, thinking, exact, both, coder, glm, deepseek, fenced,
-			channelled, gemma, titled, piped} {
+			channelled, gemma, titled, piped, lined} {
 			for _, set := range []func(){func() {}, func() { o.Control = o.Form.Markers() }, func() { o.Inside = true }} {
 				set()
 				whole, pieces := read(t, o, text, len(text)+1), read(t, o, text, int(n)+1)

@@ -94,7 +94,7 @@ func tokensOf(control map[int32]string) map[string]int32 {
 
 // lacks reports whether the form has no call of a tool, whose name is not quoted and ends with a marker.
 func (f Form) lacks(t Tool) bool {
-	ends := map[Family]string{Mistral: "[{", DeepSeek: "<`\n", Gemma: "<{\n", Channelled: " <"}[f.Family]
+	ends := map[Family]string{Lined: "\n", Mistral: "[{", DeepSeek: "<`\n", Gemma: "<{\n", Channelled: " <"}[f.Family]
 	return ends != "" && !f.List && (strings.ContainsAny(t.Name, ends) || strings.TrimSpace(t.Name) != t.Name ||
 		len(t.Name) > maxName)
 }
@@ -109,6 +109,8 @@ func (r *Required) around(c call, f Form, name, quoted string) call {
 		c.Head, c.Tail = r.parts(`{"name": `+quoted+`, "parameters": `), r.parts("}")
 	case f.List:
 		c.Head, c.Tail = r.parts(`{"name": `+quoted+`, "arguments": `), r.parts("}")
+	case f.Family == Lined:
+		c.Head = r.parts(name + "\n")
 	case f.Family == Channelled:
 		c.Head = r.parts(channelMark, "commentary "+toTool+name+" ", constrainMark, "json", messageMark)
 	case f.Family == Gemma: // no format has its quotes, but the reader takes those of JSON too

@@ -47,6 +47,9 @@ func TestRequired(t *testing.T) {
 				`{"head":[{"text":"{\"name\": \"a\", \"arguments\": "}],"schema":{"type":"object"},"tail":[{"text":"}"}]},` +
 				`{"head":[{"text":"{\"name\": \"b\\\"\", \"arguments\": "}],"schema":{},"tail":[{"text":"}"}]}],` +
 				`"between":null,"end":[{"text":"]"}]}`, []int32{5}},
+		{Form{Family: Lined}, nil, false, false, `{"think":null,"begin":null,"calls":[` +
+			`{"head":[{"text":"a\n"}],"schema":{"type":"object"},"tail":null},` +
+			`{"head":[{"text":"b\"\n"}],"schema":{},"tail":null}],"between":null,"end":null}`, nil},
 		{Form{Family: Mistral}, map[int32]string{5: toolCalls, 6: argsMark}, false, false,
 			`{"think":null,"begin":null,"calls":[` +
 				`{"head":[{"token":5},{"text":"a"},{"token":6}],"schema":{"type":"object"},"tail":null},` +
