@@ -44,6 +44,8 @@ func TestFormatsOfRequiredCalls(t *testing.T) {
 		"mistral":      "[TOOL_CALLS]",
 		"mistral, new": "[TOOL_CALLS][ARGS]",
 		"gemma":        "<|tool_call>call:",
+		"granite 3":    "<|tool_call|>",
+		"glm 0414":     "{# 'observation' metadata #}",
 		"deepseek":     "<｜tool▁calls▁begin｜><｜tool▁sep｜>```json",
 	} {
 		path := filepath.Join(tempDir(t), "template")

@@ -31,6 +31,8 @@ func TestFollowsCalls(t *testing.T) {
 			"<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{}\n```<｜tool▁call▁end｜>" +
 			"<｜tool▁calls▁end｜>": {Family: calls.DeepSeek, Fenced: true, Begin: "<think>", End: "</think>"},
 		"[TOOL_CALLS]f[ARGS]{\"a\": 1}[TOOL_CALLS]g[ARGS]{}": {Family: calls.Mistral},
+		"<|tool_call|>[{\"name\": \"g\", \"arguments\": {}}, {\"name\": \"f\", \"arguments\": {\"a\": 7}}]": {
+			Family: calls.Piped, List: true},
 		"<|channel>thought\nHm.\n<channel|><|tool_call>call:f{\"a\": 1}<tool_call|><|tool_call>call:g{\"x\": [\"}\"]}" +
 			"<tool_call|>": {Family: calls.Gemma, Begin: "<|channel>", End: "<channel|>", Title: "thought"},
 	} {
