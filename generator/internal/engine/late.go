@@ -14,6 +14,10 @@ const (
 	lead = time.Millisecond
 	// leadPart is the part of a step.
 	leadPart = 4
+	// longEnough is how many times lead a step takes at least for which the engine waits. In a shorter one a prompt gains
+	// less than two leads, while others' next token is late if the engine's thread is held up for longer than lead, as Go
+	// does now and then with one that has run for 10 ms.
+	longEnough = 2.5
 	// lookAfter is how long the engine waits before it looks if the step has ended already. That takes a call of the
 	// driver, of about a microsecond.
 	lookAfter = 200 * time.Microsecond
@@ -64,6 +68,9 @@ func (e *Engine) early() time.Duration {
 	}
 	step := e.inFlight[0]
 	takes := e.sched.Expected(step.batch)
+	if float64(takes) < longEnough*float64(e.opts.leastLead()) {
+		return 0
+	}
 	before := max(e.opts.leastLead(), time.Duration(e.overslept)+e.opts.leastLead()/2)
 	if step.batch.Prompts() <= e.opts.Chunk {
 		before = max(before, takes/leadPart)

@@ -68,6 +68,20 @@ func TestTheSecondStepIsFormedLate(t *testing.T) {
 	}
 }
 
+// A step that takes hardly longer than the lead is not worth waiting for.
+func TestShortStepsAreNotWaitedFor(t *testing.T) {
+	for takes, want := range map[time.Duration]bool{2 * time.Hour: false, 3 * time.Hour: true} {
+		b := withGap(t, time.Second)
+		b.opts.lead = time.Hour
+		b.expect(takes)
+		b.decoding()
+		if waits := len(b.inFlight) == 1; waits != want {
+			t.Errorf("a step of %v with a lead of an hour: waits %v", takes, waits)
+		}
+		b.runOn()
+	}
+}
+
 // With one step in flight at most, as on a slow device, there is nothing to be early for.
 func TestNothingIsLateWithOneStepInFlight(t *testing.T) {
 	b := withGap(t, time.Second)
