@@ -102,11 +102,6 @@ late-kernels:
 	@$(WITHCUDA) $(MAKE) -f kernels/cuda/Makefile TARGETS='sm_90a compute_90' OBJECTS=.build/cuda/unfenced \
 		OUTPUT=.build/cuda/unfenced/images SOURCES='$(RINGS)' DEFINES=-DREEL_NO_READ_FENCE
 
-.PHONY: newer-kernels
-newer-kernels:
-	@$(WITHCUDA) $(MAKE) -f kernels/cuda/Makefile TARGETS=compute_90 OBJECTS=.build/cuda/newer \
-		OUTPUT=.build/cuda/newer/images SOURCES='kernels/attend_latent.cu kernels/exchange.cu kernels/route.cu kernels/sample.cu'
-
 .PHONY: gpu-bundle
 gpu-bundle: cuda late-kernels ## put all that tests a GPU into .carry/gpu, for a machine without Go: sh run there
 	@$(WITHCUDA) sh kernels/cuda/bundle '$(BIN)' .carry/gpu
@@ -146,10 +141,8 @@ test: ## run the tests (under 5 minutes on 2 cores)
 	@$(GO) test -trimpath -vet=off $(TESTFLAGS) ./...
 
 .PHONY: check
-# PTX of 9.0, which the driver compiles for GPUs that are newer than all machine code, takes a fifth of the time that
-# kernels take. make cuda-check by itself compiles all of it, and this a twentieth.
-check: export TARGETS = sm_80 sm_86 sm_89 sm_90a
-check: unskipped vet lint race fuzz examples readiness tidy bench-check units page-check newer-kernels cuda-check format-check sleepers clients-check ray-check sizing-check kubernetes-check package-check ## all that CI runs
+# The linter vets and checks the format too.
+check: unskipped vet-arm64 lint race fuzz examples readiness tidy bench-check units page-check cuda-check format-check sleepers clients-check ray-check sizing-check kubernetes-check package-check ## all that CI runs
 
 .PHONY: unskipped
 unskipped: ## make test, which fails here where a test skips that could run
@@ -159,9 +152,14 @@ unskipped: ## make test, which fails here where a test skips that could run
 vet: ## go vet, and gofmt
 	$(need-go)
 	@$(GO) vet ./...
-	@GOARCH=arm64 $(GO) vet ./...
+	@$(MAKE) vet-arm64
 	@out=$$("$$($(GO) env GOROOT)/bin/gofmt" -l $$(find . -path './.*' -prune -o -name '*.go' -print)); \
 		test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
+
+.PHONY: vet-arm64
+vet-arm64:
+	$(need-go)
+	@GOARCH=arm64 $(GO) vet ./...
 
 $(LINT):
 	$(need-go)

@@ -7,9 +7,8 @@ var (
 	// ErrNoGenerator: nothing serves at the socket. It wraps the finding at each path
 	// that was tried.
 	ErrNoGenerator = errors.New("no generator")
-	// ErrNoAnswer: a process holds the socket, and nothing that it or another one sent is an answer: it hangs, does not
-	// speak the protocol, or is a service manager whose generator does not take the connection. It comes with
-	// ErrNoGenerator.
+	// ErrNoAnswer: a process holds the socket, and no answer comes. It hangs, does not speak the protocol, or is a
+	// service manager whose generator does not take the connection. It comes with ErrNoGenerator.
 	ErrNoAnswer = errors.New("the socket's process does not answer")
 	// ErrSleeping: the generator has ended because nobody asked, and a request will start it
 	// again. Only [ReadStatus], and [Dial] with NoWake, return it, without a connection.

@@ -51,7 +51,7 @@ const (
 	argsMark  = "[ARGS]"
 	pipeBegin = "<|tool_call|>"
 	pipeEnd   = "<|/tool_call|>"
-	pipeTools = "<|tool|>" // before the tools of Phi-4-mini
+	pipeTools = "<|/tool|>" // behind the tools of Phi-4-mini
 
 	functionBegin, functionEnd   = "<function=", "</function>"
 	parameterBegin, parameterEnd = "<parameter=", "</parameter>"
@@ -146,12 +146,22 @@ func familyOf(has func(string) bool) Family {
 		return Tagged
 	case has(pipeBegin), has(pipeTools):
 		return Piped
-	case has("'observation'") && has("metadata"):
+	case observes(has):
 		return Lined
 	case has(`{"name": function name, "parameters"`), has(pythonTag) && has(`"parameters": `):
 		return Bare
 	}
 	return None
+}
+
+// Observes reports whether a template has results as messages of the role observation alone, and calls as messages with
+// metadata, as that of GLM-4 0414 does. It leaves out messages of the role tool without an error.
+func Observes(template string) bool {
+	return observes(func(s string) bool { return strings.Contains(template, s) })
+}
+
+func observes(has func(string) bool) bool {
+	return has("'observation'") && has("metadata") && !has("'tool'") && !has("tool_calls")
 }
 
 // Reasons reports whether a completion may have reasoning.

@@ -150,6 +150,8 @@ func (r *Reader) named(c byte) {
 	case r.at-r.decided > maxHead:
 		r.refuse(r.at)
 		r.plain(c)
+	case r.options.Form.Family == Lined:
+		r.lined(c)
 	case len(r.word) > 0 || c == '[' && (r.state == inCallID || r.state == inName && len(r.name) > 0):
 		r.bracketed(c)
 	case isSpace(c) && len(r.name) == 0, isSpace(c) && r.state == beforeArgs:
@@ -164,9 +166,31 @@ func (r *Reader) named(c byte) {
 		r.decided, r.state = r.at+1, inArgs
 		r.name = r.name[:0]
 		r.call.begin(c)
-	case r.state == inName && c != '{' && len(r.name) < maxName:
+	case r.state == inName && c != '{' && len(r.name) < maxName && r.options.Form.Family != Piped:
 		r.name = append(r.name, c)
 	case r.state == inCallID:
+	default:
+		r.refuse(r.at)
+		r.plain(c)
+	}
+}
+
+// lined takes a byte after the line of a tool's name, up to the first one within the braces. No marker says that this is
+// a call, so only what begins as an object of JSON is.
+func (r *Reader) lined(c byte) {
+	switch inside := len(r.word) > 0; {
+	case isSpace(c) && !inside:
+	case isSpace(c) && inside, c == '{' && !inside:
+		r.word = append(r.word, c)
+	case inside && (c == '"' || c == '}'):
+		r.start(r.at - len(r.word))
+		r.state = inArgs
+		r.call.begin('{')
+		for _, space := range r.word[1:] {
+			r.call.step(space)
+		}
+		r.word = r.word[:0]
+		r.argument(c)
 	default:
 		r.refuse(r.at)
 		r.plain(c)

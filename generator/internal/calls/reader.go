@@ -226,7 +226,7 @@ func (r *Reader) plain(c byte) {
 		if r.word = append(r.word, c); r.matches() {
 			return
 		}
-		r.settle(r.at) // no marker has its first byte twice, so c at the earliest begins another one
+		r.settle(r.at) // no marker but a tool's name has its first byte twice, so c at the earliest begins another one
 	}
 	switch {
 	case isSpace(c):

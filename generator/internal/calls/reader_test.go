@@ -128,7 +128,8 @@ func TestCalls(t *testing.T) {
 
 	want(t, lined, "get\n"+arguments, "", "", get)
 	want(t, lined, "\nget_all\n "+arguments+"\nDone.", "", "Done.", "0 get_all "+arguments)
-	for _, text := range []string{"get", "get\n", "get it", "get\n[1]", "other\n{}", "So: get\n{}", "get {}", "get_\n{}"} {
+	want(t, lined, "get\n{ }", "", "", "0 get { }")
+	for _, text := range []string{"get\n{\n  int x = 1;\n}", "get\n{", "get", "get\n", "get it", "get\n[1]", "other\n{}", "So: get\n{}", "get {}", "get_\n{}"} {
 		want(t, lined, text, "", text)
 	}
 
@@ -137,6 +138,7 @@ func TestCalls(t *testing.T) {
 	want(t, piped, "<|tool_call|>"+call("arguments", "get")+"<|/tool_call|><|tool_call|>"+call("arguments", "put"), "", "",
 		get, put)
 	want(t, piped, "<|tool_call|>["+call("arguments", "get")+"<|/tool_call|>, ]", "", ", ]", get)
+	want(t, piped, "<|tool_call|>get{}", "", "<|tool_call|>get{}")
 }
 
 // What only looks like a call is text, each byte of it.

@@ -112,10 +112,14 @@ func TestFormOf(t *testing.T) {
 		"{{ tools }}<｜tool▁calls▁begin｜><｜tool▁sep｜>{": {Family: DeepSeek, Tools: true},
 		"{{ tools }}<｜tool▁calls▁begin｜><｜tool▁sep｜>```json</think>": {Family: DeepSeek, Tools: true, Fenced: true,
 			Begin: "<think>", End: "</think>"},
-		"{{ tools }}'After <|tool_call|> comes a list'": {Family: Piped, Tools: true, List: true},
-		"'<|tool|>' + m['tools'] + '<|/tool|>'":         {Family: Piped, Tools: true, List: true},
-		"<tool_call> arguments":                         {},
-		"{{ content.split('</seed:think>') }}":          {Begin: "<seed:think>", End: "</seed:think>"},
+		"{{ tools }}'After <|tool_call|> comes a list'":       {Family: Piped, Tools: true, List: true},
+		"'<|tool|>' + m['tools'] + '<|/tool|>'":               {Family: Piped, Tools: true, List: true},
+		"{{ tools }}<|tool|> <|python_tag|> \"parameters\": ": {Family: Bare, Tools: true},
+		"{{ tools }} 'observation' {{ m.metadata }}":          {Family: Lined, Tools: true},
+		"{{ tools }} 'observation' 'tool' {{ m.metadata }}":   {Tools: true},
+		"{{ tools }} {{ m.metadata }}":                        {Tools: true},
+		"<tool_call> arguments":                               {},
+		"{{ content.split('</seed:think>') }}":                {Begin: "<seed:think>", End: "</seed:think>"},
 	} {
 		if got := FormOf(template); got != want {
 			t.Errorf("%s: %+v, wants %+v", template, got, want)

@@ -11,14 +11,7 @@ import (
 	"reel.internal/reel/protocol"
 )
 
-// saysObservation reports whether a template has results as messages of the role observation alone, and calls as
-// messages with metadata, as that of GLM-4 0414 does. It leaves out messages of the role tool without an error.
-func saysObservation(template string) bool {
-	has := func(s string) bool { return strings.Contains(template, s) }
-	return has("'observation'") && has("metadata") && !has("'tool'") && !has("tool_calls")
-}
-
-// named is [conversation] for such a template. The content of a call is the text of its arguments.
+// named is [conversation] for a template that [calls.Observes]. The content of a call is the text of its arguments.
 func named(messages []protocol.Message) (list []any) {
 	say := func(role, content marked.Text, more ...jinja.Pair) {
 		list = append(list, append(jinja.Dict{{Key: "role", Value: role}, {Key: "content", Value: content}}, more...))
@@ -38,9 +31,14 @@ func named(messages []protocol.Message) (list []any) {
 	return list
 }
 
-// saysHeld matches a template that writes the tools of a message as a text, as that of Phi-4-mini does with the system
-// message's. It does not look at the variable tools.
-var saysHeld = regexp.MustCompile(`\+ *\w+\['tools'\] *\+`)
+// heldTools matches where a template writes the tools of a message as a text.
+var heldTools = regexp.MustCompile(`\+ *\w+\['tools'\] *\+`)
+
+// saysHeld reports whether a template writes the system message's tools as a text, as that of Phi-4-mini does, and does
+// not look at the variable tools.
+func saysHeld(template string) bool {
+	return heldTools.MatchString(template) && !strings.Contains(strings.ReplaceAll(template, "'tools'", ""), "tools")
+}
 
 // holding returns messages with the functions of tools in the system message, which it adds if there is none. tools is
 // JSON; empty: there are none. Errors are [ErrTemplate].

@@ -60,6 +60,16 @@ func TestHeldTools(t *testing.T) {
 	}
 }
 
+// A template that looks at the variable tools gets them there alone.
+func TestToolsAreShownOnce(t *testing.T) {
+	held := "{% for m in messages %}{{ '<|tool|>' + m['tools'] + '<|/tool|>' }}{% endfor %}"
+	for template, want := range map[string]bool{held: true, "{{ tools }}" + held: false, "{{ m['tools'] }}": false} {
+		if saysHeld(template) != want {
+			t.Errorf("%s: %v", template, !want)
+		}
+	}
+}
+
 // Each family that shows tools shows them; and calls and results, but those that its published template leaves out.
 func TestFamiliesWithCalls(t *testing.T) {
 	const left = "calls" // left out by the template

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"reel.internal/reel/generator/internal/calls"
 	"reel.internal/reel/generator/internal/jinja"
 	"reel.internal/reel/generator/internal/marked"
 )
@@ -27,7 +28,7 @@ type compiled struct {
 func compile(s Source) (*compiled, error) {
 	c := &compiled{tokens: s.Tokens, none: saysNone.MatchString(s.Template + s.Tools),
 		thinks: saysThinking.MatchString(s.Template + s.Tools), folds: saysResponses(s.Template + s.Tools),
-		names: saysObservation(s.Template + s.Tools), holds: saysHeld.MatchString(s.Template + s.Tools)}
+		names: calls.Observes(s.Template + s.Tools), holds: saysHeld(s.Template + s.Tools)}
 	var err error
 	if c.template, err = jinja.Compile(s.Template); err == nil && s.Tools != "" {
 		c.tools, err = jinja.Compile(s.Tools)

@@ -32,6 +32,7 @@ func TestGPUBesideGPUs(t *testing.T) {
 		{"one of the list", map[string]string{"gpu": "1", "gpus": "0,1"}, nil, []int{0, 1}},
 		{"another", map[string]string{"gpu": "2", "gpus": "0,1"}, nil, nil},
 		{"both in the environment", nil, map[string]string{"REEL_GPU": "2", "REEL_GPUS": "0,1"}, nil},
+		{"a flag over a list that has it", map[string]string{"gpu": "1"}, map[string]string{"REEL_GPUS": "0,1"}, []int{1}},
 		{"a flag over a list", map[string]string{"gpu": "2"}, map[string]string{"REEL_GPUS": "0,1"}, []int{2}},
 		{"a list over a variable", map[string]string{"gpus": "0,1"}, map[string]string{"REEL_GPU": "2"}, []int{0, 1}},
 		{"a variable alone", nil, map[string]string{"REEL_GPUS": "0,1"}, []int{0, 1}},

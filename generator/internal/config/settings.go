@@ -96,11 +96,10 @@ func (r *Reader) value(s *Setting, file map[string]string) (value string, from s
 // both are named in one place, the GPU has to be one of the list.
 func (o *Options) chooseGPUs(one, list source) error {
 	switch {
-	case list == unset || one == unset || slices.Contains(o.GPUs, o.GPU):
-		return nil
+	case list == unset:
 	case one > list:
 		o.GPUs = nil
-	case one == list:
+	case one == list && !slices.Contains(o.GPUs, o.GPU):
 		return Refuse(ErrConfig, "--gpu %d is not among --gpus: leave out --gpu where several GPUs share the model", o.GPU)
 	}
 	return nil

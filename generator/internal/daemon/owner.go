@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"time"
 
@@ -27,7 +28,10 @@ func Own(
 	case errors.Is(err, config.ErrSignal):
 		return nil, err
 	case inherits:
-		log.Warn().Err(err).Msg("serves on the service manager's socket and keeps no record of failures beside it")
+		if errors.Is(err, fs.ErrPermission) {
+			err = fs.ErrPermission // who listens at the path may be this process itself
+		}
+		log.Warn().Err(err).Str("socket", socket).Msg("serves on the service manager's socket and keeps no record of failures beside it")
 		return nil, nil
 	}
 	return nil, config.Refuse(config.ErrConfig, "--socket: %w", err)

@@ -14,9 +14,9 @@ const (
 	lead = time.Millisecond
 	// leadPart is the part of a step.
 	leadPart = 4
-	// longEnough is how many times lead a step takes at least for which the engine waits. In a shorter one a prompt gains
-	// less than two leads, while others' next token is late if the engine's thread is held up for longer than lead, as Go
-	// does now and then with one that has run for 10 ms.
+	// longEnough is the least length of a step, in leads, with which the next one is formed late. With a shorter one a
+	// prompt would gain less than two leads, and others' next token is late if the engine's thread is held up for a lead,
+	// as Go does now and then with a thread that has run for 10 ms.
 	longEnough = 2.5
 	// lookAfter is how long the engine waits before it looks if the step has ended already. That takes a call of the
 	// driver, of about a microsecond.
