@@ -8,7 +8,7 @@ var (
 	// that was tried.
 	ErrNoGenerator = errors.New("no generator")
 	// ErrNoAnswer: a process holds the socket, and no answer comes. It hangs, does not speak the protocol, or is a
-	// service manager whose generator does not take the connection. It comes with ErrNoGenerator.
+	// service manager whose generator has not taken the connection yet. Such an error is ErrNoGenerator too.
 	ErrNoAnswer = errors.New("the socket's process does not answer")
 	// ErrSleeping: the generator has ended because nobody asked, and a request will start it
 	// again. Only [ReadStatus], and [Dial] with NoWake, return it, without a connection.

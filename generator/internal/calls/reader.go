@@ -105,8 +105,8 @@ func NewReader(o Options) *Reader {
 			r.texts = append(r.texts, m)
 		}
 	}
-	for _, tool := range o.Tools {
-		if o.Form.Family == Lined {
+	if o.Form.Family == Lined {
+		for _, tool := range o.Tools {
 			r.texts = append(r.texts, tool+"\n")
 		}
 	}

@@ -2,7 +2,6 @@ package jinja_test
 
 import (
 	"encoding/json"
-	"os"
 	"testing"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 
 // familyVectors is the part of testdata/vectors.json that testdata/families.py makes.
 type familyVectors struct {
-	Now       string
 	Tokens    map[string]string
 	Families  map[string]string          // templates
 	Dialogues map[string]json.RawMessage // messages
@@ -48,15 +46,9 @@ func (v *familyVectors) published(t *testing.T, c familyCase) publishedCase {
 
 func readFamilies(t *testing.T) (v familyVectors, now time.Time) {
 	t.Helper()
-	data, err := os.ReadFile("testdata/vectors.json")
-	if err == nil {
-		err = json.Unmarshal(data, &v)
-	}
-	if err == nil {
-		now, err = time.Parse("2006-01-02T15:04:05.999999", v.Now)
-	}
-	if err != nil || len(v.Cases) == 0 {
-		t.Fatal("no vectors: ", err)
+	now = jinja.DecodeVectors(t, &v)
+	if len(v.Cases) == 0 {
+		t.Fatal("no vectors")
 	}
 	return v, now
 }

@@ -11,7 +11,6 @@ import (
 
 // vectors is testdata/vectors.json, which testdata/make.py writes.
 type vectors struct {
-	Now           string
 	Tokens        map[string]string
 	Families      map[string]string // templates by name
 	Conversations map[string][]struct{ Role, Content string }
@@ -29,17 +28,28 @@ type vector struct {
 
 func readVectors(t testing.TB) (v vectors, now time.Time) {
 	t.Helper()
-	data, err := os.ReadFile("testdata/vectors.json")
-	if err == nil {
-		err = json.Unmarshal(data, &v)
-	}
-	if err == nil {
-		now, err = time.Parse("2006-01-02T15:04:05.999999", v.Now)
-	}
-	if err != nil || len(v.Cases) == 0 {
-		t.Fatal("no vectors: ", err)
+	now = DecodeVectors(t, &v)
+	if len(v.Cases) == 0 {
+		t.Fatal("no vectors")
 	}
 	return v, now
+}
+
+// DecodeVectors reads testdata/vectors.json into what v points to, and returns the time at which its texts were made.
+func DecodeVectors(t testing.TB, v any) (now time.Time) {
+	t.Helper()
+	var of struct{ Now string }
+	data, err := os.ReadFile("testdata/vectors.json")
+	if err == nil {
+		err = errors.Join(json.Unmarshal(data, v), json.Unmarshal(data, &of))
+	}
+	if err == nil {
+		now, err = time.Parse("2006-01-02T15:04:05.999999", of.Now)
+	}
+	if err != nil {
+		t.Fatal("no vectors: ", err)
+	}
+	return now
 }
 
 // source returns a case's template.

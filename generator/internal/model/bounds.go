@@ -91,21 +91,25 @@ func (c Config) checkHeads() error {
 	return nil
 }
 
+// multiplierBounds returns the bounds of a field that multiplies, divides or caps.
+func multiplierBounds(field string) (least, most float64) {
+	if field == "residual_multiplier" {
+		return minResidual, 1 / minResidual
+	}
+	return minScale, maxScale
+}
+
 // checkMultipliers refuses scales and bounds of scores and logits that are out of bounds.
 func (c Config) checkMultipliers() error {
 	for _, v := range []struct {
-		field       string
-		value       float32
-		least, most float64
-		none        bool // 0 is no bound
-	}{{"embedding_multiplier", c.EmbeddingScale, minScale, maxScale, true},
-		{"residual_multiplier", c.ResidualScale, minResidual, 1 / minResidual, true},
-		{"attention_multiplier", c.AttentionScale, minScale, maxScale, true},
-		{"logits_scaling", c.LogitsDivisor, minScale, maxScale, true},
-		{"attn_logit_softcapping", c.ScoreCap, minScale, maxScale, true},
-		{"final_logit_softcapping", c.LogitsCap, minScale, maxScale, true}} {
-		if x := float64(v.value); !(x >= v.least && x <= v.most || v.none && x == 0) {
-			return outside(v.field, v.value, v.least, v.most)
+		field string
+		value float32 // 0: the field is absent
+	}{{"embedding_multiplier", c.EmbeddingScale}, {"residual_multiplier", c.ResidualScale},
+		{"attention_multiplier", c.AttentionScale}, {"logits_scaling", c.LogitsDivisor},
+		{"attn_logit_softcapping", c.ScoreCap}, {"final_logit_softcapping", c.LogitsCap}} {
+		least, most := multiplierBounds(v.field)
+		if x := float64(v.value); !(x >= least && x <= most || x == 0) {
+			return outside(v.field, v.value, least, most)
 		}
 	}
 	return nil

@@ -41,15 +41,14 @@ func newGraniteFields() *graniteFields {
 func (g *graniteFields) fill(*configFile) {}
 
 func (g *graniteFields) set(_ *configFile, c *Config) error {
-	for _, v := range []struct { // a Config's 0 is for a field that is absent, and the defaults here are 1
-		field       string
-		value       float64
-		least, most float64
-	}{{"embedding_multiplier", g.Embedding, minScale, maxScale}, {"logits_scaling", g.Logits, minScale, maxScale},
-		{"residual_multiplier", g.Residual, minResidual, 1 / minResidual},
-		{"attention_multiplier", g.Attention, minScale, maxScale}} {
-		if float32(v.value) == 0 {
-			return outside(v.field, v.value, v.least, v.most)
+	for _, v := range []struct {
+		field string
+		value float64
+	}{{"embedding_multiplier", g.Embedding}, {"logits_scaling", g.Logits}, {"residual_multiplier", g.Residual},
+		{"attention_multiplier", g.Attention}} {
+		if float32(v.value) == 0 { // a Config's 0 is for a field that is absent, and the defaults here are 1
+			least, most := multiplierBounds(v.field)
+			return outside(v.field, v.value, least, most)
 		}
 	}
 	c.EmbeddingScale, c.LogitsDivisor = float32(g.Embedding), float32(g.Logits)

@@ -20,7 +20,7 @@ type Report struct {
 	Reserve    ReportReserve  `json:"reserve"`
 	Weights    []reportWeight `json:"weights"`
 	WeightSum  int64          `json:"weights_bytes"`
-	Read       int64          `json:"read_bytes,omitempty"` // of these, what no total has: files' pages, and what is converted
+	Read       int64          `json:"read_bytes,omitempty"` // the part of weight_bytes in no total: pages of files, and converted weights
 	Loading    int64          `json:"loading_bytes"`        // beside the weights, while they are packed
 	KV         reportKV       `json:"kv"`
 	Arena      int64          `json:"arena_bytes"`
@@ -181,7 +181,7 @@ func (r Report) Print(w io.Writer) {
 		line(string(k.Kind), k.Bytes, "%d parameters", k.Parameters)
 	}
 	if r.Read > 0 {
-		line("weights", r.WeightSum, "%s of it are no part of the totals: pages of files, and what is converted", Size(r.Read))
+		line("weights", r.WeightSum, "%s of it are in no total: pages of files, and converted weights", Size(r.Read))
 	} else {
 		line("weights", r.WeightSum, "and %s beside them while they are loaded", Size(r.Loading))
 	}
